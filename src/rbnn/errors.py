@@ -1,0 +1,49 @@
+"""Everything that rbnn raises on purpose, one tree:
+
+    RbnnError                     a sentence for the user: what was expected, what came, what to do
+    ├── UnknownName               no such model, method, data set, field …: names the nearest one
+    ├── ConfigError               a value that cannot be, or two that contradict each other
+    ├── DataError                 a data file that is missing, broken or not what it claims to be
+    ├── CheckpointError           a checkpoint that is missing, broken or of another network
+    ├── NotBinary                 a layer or a network that cannot be binarized or expressed in bits
+    └── TrainingError             training cannot go on (a loss that is not finite, ranks that drifted)
+
+The command line prints the sentence and ends with exit code 2.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RbnnError(Exception):
+    """Root of all exceptions that rbnn raises on purpose."""
+
+
+class UnknownName(RbnnError):
+    """No such model, method, data set or field."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        nearest = get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        super().__init__(f"unknown {kind} {name!r}: {hint}known are {', '.join(known)}")
+
+
+class ConfigError(RbnnError):
+    """A value that cannot be, or two that contradict each other."""
+
+
+class DataError(RbnnError):
+    """A data file that is missing, broken or not what it claims to be."""
+
+
+class CheckpointError(RbnnError):
+    """A checkpoint that is missing, broken or of another network."""
+
+
+class NotBinary(RbnnError):
+    """A layer or a network that cannot be binarized or expressed in bits."""
+
+
+class TrainingError(RbnnError):
+    """Training cannot go on: a loss that is not finite, ranks that drifted apart."""
