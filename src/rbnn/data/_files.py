@@ -1,0 +1,138 @@
+"""Files from elsewhere: checksums, downloads and folders that appear whole or not at all."""
+
+import hashlib
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import urllib.request
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rbnn.errors import DataError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+CONNECT_SECONDS = 10
+CHUNK = 1 << 20
+
+# What the standard library raises for a damaged .gz or .tar.
+BROKEN_ARCHIVE = (tarfile.TarError, EOFError, zlib.error, OSError)
+
+
+def checksum(path: Path, algorithm: str) -> str:
+    """The hexadecimal digest of a file; `algorithm` as hashlib names it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def verify(path: Path, algorithm: str, expected: str) -> None:
+    """Refuse a file whose digest is not the published one."""
+    found = checksum(path, algorithm)
+    if found != expected:
+        raise DataError(
+            f"{path} is not the published file: its {algorithm} should be {expected} but is {found}; "
+            "delete it and fetch it again"
+        )
+
+
+def members(archive: Path, wanted: Collection[str], largest: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the wanted members of a .tar.gz, in the archive's order, without writing anything to disk.
+
+    Names are only ever compared, never used as paths, so a hostile name in the archive cannot reach the disk.
+    `largest` bounds what one member may claim to need.
+    """
+    left = set(wanted)
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                if member.name not in left or not member.isfile():
+                    continue
+                if member.size > largest:
+                    raise DataError(
+                        f"{archive}: {member.name} should be at most {largest:,} bytes, not {member.size:,}"
+                    )
+                file = tar.extractfile(member)
+                assert file is not None  # isfile() above
+                left.remove(member.name)
+                yield member.name, file.read()
+                if not left:
+                    return
+    except BROKEN_ARCHIVE as error:
+        raise DataError(f"{archive} cannot be read ({error}): delete it and fetch it again") from error
+    raise DataError(f"{archive} lacks {', '.join(sorted(left))}: delete it and fetch it again")
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `target` when the block ends well, and vanishes otherwise."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent))
+    try:
+        yield partial
+        for path in partial.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        partial.chmod(0o755)  # mkdtemp's 0700 would hide the set from other users
+        partial.rename(target)
+        _fsync_folder(target.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def download(url: str, target: Path, algorithm: str, expected: str) -> None:
+    """Fetch `url` into `target`, verified; raises OSError when the network or the server does not answer."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".partial-", dir=target.parent)
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file, urllib.request.urlopen(url, timeout=CONNECT_SECONDS) as answer:
+            size = answer.headers.get("Content-Length")
+            with progress() as bar:
+                task = bar.add_task(target.name, total=int(size) if size else None)
+                while chunk := answer.read(CHUNK):
+                    file.write(chunk)
+                    bar.advance(task, len(chunk))
+            file.flush()
+            os.fsync(file.fileno())
+        found = checksum(partial, algorithm)
+        if found != expected:
+            raise DataError(f"{url} gave another file than the published one ({algorithm} {found})")
+        partial.chmod(0o644)
+        partial.replace(target)
+        _fsync_folder(target.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def progress() -> "Progress":
+    """A bar on stderr, silent when that is not a terminal."""
+    # Imported here: reading a data set must not need rich.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _fsync_folder(folder: Path) -> None:
+    """Make a rename durable; a system that cannot sync folders loses nothing but that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,77 @@
+"""What a data set is, once loaded: pictures as NumPy bytes, or the paths of picture files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """A set that fits into memory. `mean` and `std` are per channel, of pixels scaled to [0, 1]."""
+
+    name: str
+    images: NDArray[np.uint8]
+    """(N, height, width, channels)"""
+    labels: NDArray[np.int64]
+    """(N,)"""
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    crop_padding: int
+    """Training crops are cut at random from the picture with this many zero pixels around it."""
+    flip: bool
+    """Whether a mirrored picture still shows its class."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def image_size(self) -> int:
+        return int(self.images.shape[1])
+
+    @property
+    def channels(self) -> int:
+        return int(self.images.shape[3])
+
+
+@dataclass(frozen=True, eq=False)
+class FolderSet:
+    """A set of picture files, decoded when needed; always seen as RGB."""
+
+    name: str
+    paths: tuple[Path, ...]
+    labels: NDArray[np.int64]
+    """(N,)"""
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    image_size: int
+    """The side of the pictures that a network sees unless told otherwise."""
+    flip: bool = True
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def channels(self) -> int:
+        return 3
+
+
+@dataclass(frozen=True)
+class Obtained:
+    """Where the files of a verified data set are, how they came there, and what they hold."""
+
+    name: str
+    path: Path | None
+    """None: the set lives inside an installed package."""
+    how: str
+    """As the end of a sentence: "was downloaded"."""
+    train: int
+    """Number of pictures."""
+    test: int
+    classes: tuple[str, ...]

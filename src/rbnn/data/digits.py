@@ -1,0 +1,47 @@
+"""Handwritten digits: 1,437 + 360 grey pictures of 8 x 8 pixels in 10 classes, inside scikit-learn.
+
+The pictures stay 8 x 8 x 1. A network built for 32 x 32 RGB does not get them enlarged: it takes its channels
+and its size from the set (`set.channels`, `set.image_size`).
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from rbnn.data._sets import ImageSet, Obtained, Split
+from rbnn.errors import DataError
+
+LEVELS = 16
+
+
+def load(directory: Path | None, split: Split) -> ImageSet:
+    """`directory` is not used."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise DataError(
+            "digits needs scikit-learn, which is not installed: pip install scikit-learn"
+        ) from error
+    found = load_digits()
+    # Every fifth picture in order of class is for testing: stratified, and the same on every machine for ever
+    # because no random generator is asked.
+    for_test = np.zeros(len(found.target), bool)
+    for_test[np.argsort(found.target, kind="stable")[::5]] = True
+    chosen = for_test if split == "test" else ~for_test
+    images = (found.images[chosen] * 255 / LEVELS).round().astype(np.uint8)
+    return ImageSet(
+        name="digits",
+        images=images[..., None],
+        labels=found.target[chosen].astype(np.int64),
+        classes=tuple(str(digit) for digit in range(10)),
+        mean=(0.3058,),
+        std=(0.3761,),
+        crop_padding=1,
+        flip=False,
+    )
+
+
+def obtain(directory: Path) -> Obtained:
+    """Nothing to fetch."""
+    train, test = load(None, "train"), load(None, "test")
+    return Obtained("digits", None, "is part of scikit-learn", len(train), len(test), train.classes)

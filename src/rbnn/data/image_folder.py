@@ -1,0 +1,64 @@
+"""Your own pictures, or ImageNet: `DIR/train/<class>/*.jpg` and `DIR/val/<class>/*.jpg` (or `test`)."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from rbnn.data._sets import FolderSet, Obtained, Split
+from rbnn.errors import DataError
+
+IMAGE_SIZE = 224
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
+FOLDERS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("val", "test")}
+
+
+def load(directory: Path | None, split: Split) -> FolderSet:
+    """List the pictures, to be decoded when needed. Classes are the sorted folders of `train`."""
+    if directory is None:
+        raise DataError("image-folder lies in files: name their directory with --data-dir DIR")
+    root = _split_folder(directory, split)
+    if root is None:
+        raise DataError(
+            f"no {split} pictures under {directory}: expected {' or '.join(FOLDERS[split])}/<class>/*.jpg there"
+        )
+    classes = _classes(_split_folder(directory, "train") or root)
+    unknown = sorted(set(_classes(root)) - set(classes))
+    if unknown:
+        raise DataError(f"{root} has a class that the training pictures lack, {unknown[0]}: remove it")
+    paths: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        found = _pictures(root / name)
+        if not found and split == "train":
+            raise DataError(f"{root / name} should hold pictures ({' '.join(ENDINGS)}) but holds none")
+        paths += found
+        labels += [label] * len(found)
+    if not paths:
+        raise DataError(f"{root} should hold pictures as <class>/*.jpg but holds none")
+    return FolderSet("image-folder", tuple(paths), np.array(labels, np.int64), classes, MEAN, STD, IMAGE_SIZE)
+
+
+def obtain(directory: Path) -> Obtained:
+    """Nothing to fetch: says what is there."""
+    train, test = load(directory, "train"), load(directory, "test")
+    return Obtained("image-folder", directory, "was already there", len(train), len(test), train.classes)
+
+
+def _split_folder(directory: Path, split: Split) -> Path | None:
+    roots = (directory / "image-folder", directory)
+    return next((r / name for r in roots for name in FOLDERS[split] if (r / name).is_dir()), None)
+
+
+def _classes(root: Path) -> tuple[str, ...]:
+    names = (entry.name for entry in os.scandir(root) if entry.is_dir())
+    return tuple(sorted(name for name in names if not name.startswith(".")))
+
+
+def _pictures(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    names = sorted(entry.name for entry in os.scandir(folder))
+    return [folder / name for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")]

@@ -1,0 +1,109 @@
+"""From a picture file to what a network takes: the one resize, crop and normalise of validation, eval and predict.
+
+Pictures are uint8 arrays (height, width, channels) until `normalise`.
+"""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from rbnn.errors import ConfigError, DataError
+
+MAX_PIXELS = 80_000_000
+"""A file of a few kilobytes can claim any size: larger pictures are refused before they are decoded."""
+
+MARGIN_FROM = 64
+"""Networks for smaller pictures are evaluated on whole ones; from here on the middle 224/256 is cut out."""
+
+Picture = NDArray[np.uint8]
+
+
+def decode(source: Path | str | bytes) -> Picture:
+    """Any picture file, or its bytes, as RGB: upright by its EXIF tag, transparent parts on white."""
+    where = "the picture" if isinstance(source, bytes) else str(source)
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
+            if opened.width * opened.height > MAX_PIXELS:
+                raise DataError(
+                    f"{where} should have at most {MAX_PIXELS:,} pixels but claims {opened.width} x {opened.height}"
+                )
+            return np.asarray(_rgb(ImageOps.exif_transpose(opened)))
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"there is no picture {where}") from error
+    except Exception as error:  # on damaged files Pillow's decoders raise nearly anything
+        raise DataError(f"{where} cannot be read as a picture: {error}") from error
+
+
+def _rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode.startswith("I"):  # 16-bit grey: Pillow would clip it to 255
+        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    if picture.has_transparency_data:
+        seen = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
+    return picture.convert("RGB")
+
+
+def resize_shorter(image: Picture, size: int) -> Picture:
+    """Scale so that the shorter side is `size`, bilinear with antialiasing."""
+    height, width = image.shape[:2]
+    shorter = min(height, width)
+    if shorter == size:
+        return image
+    return resize(image, size * height // shorter, size * width // shorter)
+
+
+def resize(image: Picture, height: int, width: int) -> Picture:
+    """Scale to exactly this size, bilinear with antialiasing."""
+    grey = image.shape[2] == 1
+    scaled = Image.fromarray(image[..., 0] if grey else image).resize(
+        (width, height), Image.Resampling.BILINEAR
+    )
+    return np.asarray(scaled)[..., None] if grey else np.asarray(scaled)
+
+
+def centre_crop(image: Picture, size: int) -> Picture:
+    """The middle square."""
+    height, width = image.shape[:2]
+    if min(height, width) < size:
+        raise ConfigError(f"a crop of {size} pixels needs a picture of that size, not {height} x {width}")
+    top, left = round((height - size) / 2), round((width - size) / 2)
+    return image[top : top + size, left : left + size]
+
+
+def normalise(images: Picture, mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
+    """(N, H, W, C) bytes to (N, C, H, W) float32: (pixel / 255 - mean) / std, per channel."""
+    offset, scale = normalisation(mean, std)
+    # Transposed first: both operations then run over contiguous planes.
+    values = images.transpose(0, 3, 1, 2).astype(np.float32, order="C")
+    values -= offset[:, None, None]
+    values *= scale[:, None, None]
+    return values
+
+
+def normalisation(
+    mean: Sequence[float], std: Sequence[float]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """`(offset, scale)` with normalised = (pixel - offset) * scale.
+
+    Training uses the same two numbers in the same order of operations: its inputs equal these bit for bit.
+    """
+    offset = np.asarray(mean, np.float64) * 255
+    scale = 1 / (np.asarray(std, np.float64) * 255)
+    return offset.astype(np.float32), scale.astype(np.float32)
+
+
+def picture(source: Path | str | bytes, size: int, channels: int) -> Picture:
+    """A picture file as validation sees it: (size, size, channels)."""
+    image = decode(source)
+    if channels == 1:
+        image = np.asarray(Image.fromarray(image).convert("L"))[..., None]
+    elif channels != 3:
+        raise ConfigError(f"pictures have 1 or 3 channels, not {channels}")
+    shorter = size if size < MARGIN_FROM else size * 256 // 224
+    return centre_crop(resize_shorter(image, shorter), size)
