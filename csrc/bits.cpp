@@ -1,0 +1,23 @@
+#include "bits.h"
+
+#include <algorithm>
+
+namespace rbnn {
+
+void pack_rows(const float* values, std::size_t rows, std::size_t n, Word* out) {
+    for (std::size_t row = 0; row < rows; ++row, values += n)
+        for (std::size_t first = 0; first < n; first += kWordBits) {
+            const std::size_t count = std::min(kWordBits, n - first);
+            Word word = 0;
+            for (std::size_t i = 0; i < count; ++i) word |= static_cast<Word>(values[first + i] > 0.0f) << i;
+            *out++ = word;
+        }
+}
+
+std::int64_t dot(const Word* a, const Word* b, std::size_t n) {
+    std::int64_t differing = 0;
+    for (std::size_t i = 0; i < words_for(n); ++i) differing += __builtin_popcountll(a[i] ^ b[i]);
+    return static_cast<std::int64_t>(n) - 2 * differing;
+}
+
+}  // namespace rbnn

@@ -1,0 +1,22 @@
+// Bits: one word type, one order, one convention.
+//
+// A bit is 1 for +1 and 0 for −1.  Value i of a row stands in word i / 64 at bit i % 64, and tail bits are 0 in both
+// operands of a dot product, so that  dot = n − 2·popcount(a xor b)  needs no mask.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace rbnn {
+
+using Word = std::uint64_t;
+constexpr std::size_t kWordBits = 64;
+
+constexpr std::size_t words_for(std::size_t bits) { return (bits + kWordBits - 1) / kWordBits; }
+
+// Packs `rows` rows of `n` floats each: bit = value > 0.  `out` holds rows × words_for(n) words.
+void pack_rows(const float* values, std::size_t rows, std::size_t n, Word* out);
+
+// n − 2·popcount(a xor b): the dot product of two rows of n values ±1.
+std::int64_t dot(const Word* a, const Word* b, std::size_t n);
+
+}  // namespace rbnn

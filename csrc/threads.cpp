@@ -1,0 +1,99 @@
+#include "threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace rbnn {
+namespace {
+
+class Pool {
+public:
+    ~Pool() {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            stop_ = true;
+        }
+        wake_.notify_all();
+        for (std::thread& worker : workers_) worker.join();
+    }
+
+    // One caller at a time; a second one gets false and does its work alone.
+    bool run(std::size_t parts, int threads, const std::function<void(std::size_t)>& part) {
+        std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
+        if (!turn.owns_lock()) return false;
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            while (static_cast<int>(workers_.size()) < threads - 1)
+                workers_.emplace_back([this, id = static_cast<int>(workers_.size())] { work(id); });
+            part_ = &part;
+            parts_ = parts;
+            next_.store(0, std::memory_order_relaxed);
+            helpers_ = threads - 1;
+            busy_ = threads - 1;
+            ++round_;
+        }
+        wake_.notify_all();
+        take_parts(part, parts);
+        std::unique_lock<std::mutex> lock(mutex_);
+        done_.wait(lock, [this] { return busy_ == 0; });
+        return true;
+    }
+
+private:
+    void take_parts(const std::function<void(std::size_t)>& part, std::size_t parts) {
+        for (std::size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < parts;) part(i);
+    }
+
+    void work(int id) {
+        unsigned long seen = 0;
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [&] { return stop_ || (round_ != seen && id < helpers_) ; });
+            if (stop_) return;
+            seen = round_;
+            const auto* part = part_;
+            const std::size_t parts = parts_;
+            lock.unlock();
+            take_parts(*part, parts);
+            lock.lock();
+            if (--busy_ == 0) done_.notify_one();
+        }
+    }
+
+    std::mutex turn_, mutex_;
+    std::condition_variable wake_, done_;
+    std::vector<std::thread> workers_;
+    const std::function<void(std::size_t)>* part_ = nullptr;
+    std::size_t parts_ = 0;
+    std::atomic<std::size_t> next_{0};
+    int helpers_ = 0, busy_ = 0;
+    unsigned long round_ = 0;
+    bool stop_ = false;
+};
+
+Pool& pool() {
+    static Pool instance;
+    return instance;
+}
+
+}  // namespace
+
+void parallel_for(std::size_t count, std::size_t grain, int threads,
+                  const std::function<void(std::size_t, std::size_t)>& body) {
+    if (count == 0) return;
+    // More parts than threads: one that is held up by another process does not hold up the rest.
+    const std::size_t most = static_cast<std::size_t>(std::max(threads, 1)) * 4;
+    const std::size_t parts = std::min(most, std::max<std::size_t>(count / std::max<std::size_t>(grain, 1), 1));
+    const std::size_t each = (count + parts - 1) / parts;
+    const std::function<void(std::size_t)> part = [&](std::size_t i) {
+        const std::size_t begin = i * each, end = std::min(count, begin + each);
+        if (begin < end) body(begin, end);
+    };
+    if (threads <= 1 || parts == 1 || !pool().run(parts, threads, part)) body(0, count);
+}
+
+}  // namespace rbnn

@@ -1,0 +1,13 @@
+// A small pool of threads that sleep between calls.
+#pragma once
+#include <cstddef>
+#include <functional>
+
+namespace rbnn {
+
+// Calls body(begin, end) on disjoint parts of [0, count), at most `threads` at a time, and returns when all are done.
+// Parts hold at least `grain` items.  A call from inside a body, or while another thread uses the pool, runs in place.
+void parallel_for(std::size_t count, std::size_t grain, int threads,
+                  const std::function<void(std::size_t, std::size_t)>& body);
+
+}  // namespace rbnn

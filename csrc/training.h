@@ -1,0 +1,35 @@
+// The elementwise work of a binary layer in training, fused: each function reads and writes every tensor once.
+//
+// Tensors are dense float32 of `images` × `values`; the order of the values inside an image does not matter.
+#pragma once
+#include <cstddef>
+
+namespace rbnn {
+
+struct Shape {
+    std::size_t images, values;
+    int threads;
+};
+
+// d sign/dx = max(peak − slope·|x|, 0) where |x| ≤ support, else 0.
+struct Tent {
+    float peak, slope, support;
+};
+
+// out = +1 where x > 0, else −1.
+void sign_forward(Shape shape, const float* x, float* out);
+// grad_x = grad · tent(x)
+void sign_backward(Shape shape, Tent tent, const float* grad, const float* x, float* grad_x);
+
+// Per image: mean (summed in double, rounded to float) and 1 / unbiased standard deviation; out = sign(x − mean).
+void standardised_sign_forward(Shape shape, const float* x, float* mean, float* inverse_std, float* out);
+// grad_x through the tent at x̂ = (x − mean)·inverse_std and through the standardisation.
+void standardised_sign_backward(Shape shape, Tent tent, const float* grad, const float* x, const float* mean,
+                                const float* inverse_std, float* grad_x);
+
+// out = clamp(a + b, −1, 1)
+void add_hardtanh_forward(Shape shape, const float* a, const float* b, float* out);
+// grad_in = grad where |out| < 1, else 0: the gradient of a and of b alike.
+void add_hardtanh_backward(Shape shape, const float* grad, const float* out, float* grad_in);
+
+}  // namespace rbnn

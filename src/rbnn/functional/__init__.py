@@ -1,0 +1,42 @@
+"""The mathematics of binary networks, as pure functions on tensors."""
+
+from .binarize import add_hardtanh, binarize, binarize_standardised
+from .estimators import ESTIMATORS, Derivative, estimator, gain, sharpness, sign, training_aware
+from .measures import angle, cosine, flip_rate, optimal_scale, quantisation_error, relative_quantisation_error
+from .rotation import (
+    adjustable_weight,
+    factor_pair,
+    optimise_rotation,
+    polar_factor,
+    random_orthogonal,
+    rotate,
+    rotation_shape,
+    standardise,
+)
+
+__all__ = [
+    "ESTIMATORS",
+    "Derivative",
+    "add_hardtanh",
+    "adjustable_weight",
+    "angle",
+    "binarize",
+    "binarize_standardised",
+    "cosine",
+    "estimator",
+    "factor_pair",
+    "flip_rate",
+    "gain",
+    "optimal_scale",
+    "optimise_rotation",
+    "polar_factor",
+    "quantisation_error",
+    "random_orthogonal",
+    "relative_quantisation_error",
+    "rotate",
+    "rotation_shape",
+    "sharpness",
+    "sign",
+    "standardise",
+    "training_aware",
+]

@@ -1,0 +1,129 @@
+"""Differentiable binarization: hard sign forward, an estimator backward.
+
+On a CPU the elementwise work runs in the fused kernels of ``rbnn._core`` on the tensors' own memory: one pass forward,
+one backward, and nothing is kept for backward but the input, which the network keeps anyway.  Elsewhere, and for
+estimators that are not tents, plain torch computes the same values.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from .estimators import Derivative, Tent, sign
+
+SMALLEST_STD = 1e-5
+"""A constant image has no scale: its gradient stays finite."""
+
+
+def binarize(x: Tensor, derivative: Derivative) -> Tensor:
+    """``sign(x)``, with ``derivative(x)`` for d sign/dx."""
+    return _Sign.apply(x, derivative)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def binarize_standardised(x: Tensor, derivative: Derivative) -> Tensor:
+    """``sign(x̂)`` with ``x̂ = (x − mean)/std`` per image, mean and unbiased std over all of its values."""
+    if isinstance(derivative, Tent) and _fusable(x):
+        return _StandardisedSign.apply(x, derivative)  # type: ignore[no-untyped-call, no-any-return]
+    dims = tuple(range(1, x.dim()))
+    centred = x - x.mean(dims, keepdim=True)
+    std = (centred.square().sum(dims, keepdim=True) / max(x[0].numel() - 1, 1)).sqrt()
+    return binarize(centred / std.clamp_min(SMALLEST_STD), derivative)
+
+
+def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
+    """``hardtanh(a + b)``: where a shortcut meets its branch."""
+    return _AddHardtanh.apply(a, b)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _fusable(*tensors: Tensor) -> bool:
+    """Float32 on the CPU, at least one dimension beside the batch, dense, all in one memory order."""
+    first = tensors[0]
+    return all(
+        t.device.type == "cpu"
+        and t.dtype == torch.float32
+        and t.dim() > 1
+        and t.shape == first.shape
+        and t.stride() == first.stride()
+        and (t.is_contiguous() or (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last)))
+        for t in tensors
+    )
+
+
+def _rows(x: Tensor) -> Tensor:
+    """A dense tensor as (images, values), in the order in which it lies in memory."""
+    x = x.detach()
+    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).reshape(x.shape[0], -1)
+
+
+def _like(grad: Tensor, x: Tensor) -> Tensor:
+    """``grad`` in the memory order of ``x``."""
+    return grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
+
+
+class _Sign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, derivative: Derivative) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.derivative = derivative
+        if not _fusable(x):
+            return sign(x)
+        out = torch.empty_like(x)
+        _core.sign_forward(_rows(x), _rows(out), torch.get_num_threads())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        tent = ctx.derivative
+        if not (isinstance(tent, Tent) and _fusable(x)):
+            return grad * tent(x), None
+        grad_x = torch.empty_like(x)
+        _core.sign_backward(
+            _rows(_like(grad, x)), _rows(x), _rows(grad_x),
+            tent.peak, tent.slope, tent.support, torch.get_num_threads(),
+        )  # fmt: skip
+        return grad_x, None
+
+
+class _StandardisedSign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tent: Tent) -> Tensor:
+        out, mean, inverse_std = torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])
+        _core.standardised_sign_forward(_rows(x), _rows(out), mean, inverse_std, torch.get_num_threads())
+        ctx.save_for_backward(x, mean, inverse_std)
+        ctx.tent = tent
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        x, mean, inverse_std = ctx.saved_tensors
+        tent, grad_x = ctx.tent, torch.empty_like(x)
+        _core.standardised_sign_backward(
+            _rows(_like(grad, x)), _rows(x), mean, inverse_std, _rows(grad_x),
+            tent.peak, tent.slope, tent.support, torch.get_num_threads(),
+        )  # fmt: skip
+        return grad_x, None
+
+
+class _AddHardtanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        if _fusable(a, b):
+            out = torch.empty_like(a)
+            _core.add_hardtanh_forward(_rows(a), _rows(b), _rows(out), torch.get_num_threads())
+        else:
+            out = torch.nn.functional.hardtanh(a + b)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        (out,) = ctx.saved_tensors
+        if not _fusable(out):
+            grad = grad * (out.abs() < 1)
+            return grad, grad
+        grad_in = torch.empty_like(out)
+        _core.add_hardtanh_backward(_rows(_like(grad, out)), _rows(out), _rows(grad_in), torch.get_num_threads())
+        return grad_in, grad_in

@@ -1,0 +1,86 @@
+"""Sign, and the derivative that stands in for its own in the backward pass.
+
+The forward pass is always the hard ``sign(x) = +1 if x > 0 else −1``.  An estimator gives ``d sign/dx``, by ``t``
+(sharpness) and ``k`` (gain) where it changes over training:
+
+    identity         1
+    ste              1[|x| ≤ 1]
+    ppf              max(2 − 2|x|, 0)
+    training-aware   max(k(√2 t − t²|x|), 0)                  (RBNN, eq. 17)
+    ede              k t (1 − tanh²(t x))                      (IR-Net)
+
+The first four are tents, ``max(peak − slope·|x|, 0)`` inside a support: on a CPU one fused kernel serves them all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, sqrt
+
+import torch
+from torch import Tensor
+
+from ..errors import UnknownName
+
+
+def sign(x: Tensor) -> Tensor:
+    """``+1 if x > 0 else −1``: zero maps to −1, there is no third value."""
+    return torch.where(x > 0, 1.0, -1.0).to(x.dtype)
+
+
+def sharpness(progress: float, low: float, high: float) -> float:
+    """``t = 10^(low + e/E (high − low))``, ``progress = e/E``."""
+    return 10.0 ** (low + progress * (high - low))
+
+
+def gain(t: float) -> float:
+    """``k = max(1/t, 1)``."""
+    return max(1.0 / t, 1.0)
+
+
+@dataclass(frozen=True)
+class Tent:
+    """``d sign/dx = max(peak − slope·|x|, 0)`` where ``|x| ≤ support``, else 0."""
+
+    peak: float
+    slope: float
+    support: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        magnitude = x.abs()
+        return (self.peak - self.slope * magnitude).clamp_min(0) * (magnitude <= self.support)
+
+
+@dataclass(frozen=True)
+class ErrorDecay:
+    """``k t (1 − tanh²(t x))``: IR-Net's error decay estimator."""
+
+    t: float
+    k: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.k * self.t * (1 - torch.tanh(self.t * x).square())
+
+
+Derivative = Callable[[Tensor], Tensor]
+
+ESTIMATORS: dict[str, Callable[[float, float], Derivative]] = {
+    "identity": lambda t, k: Tent(peak=1.0, slope=0.0, support=inf),
+    "ste": lambda t, k: Tent(peak=1.0, slope=0.0, support=1.0),
+    "ppf": lambda t, k: Tent(peak=2.0, slope=2.0, support=1.0),
+    "training-aware": lambda t, k: Tent(peak=sqrt(2.0) * t * k, slope=t * t * k, support=inf),
+    "ede": ErrorDecay,
+}
+
+
+def estimator(name: str, t: float, k: float) -> Derivative:
+    """The derivative called ``name`` at sharpness t and gain k."""
+    if name not in ESTIMATORS:
+        raise UnknownName("estimator", name, ESTIMATORS)
+    return ESTIMATORS[name](t, k)
+
+
+def training_aware(x: Tensor, t: float, k: float) -> Tensor:
+    """``F(x) = k(−sign(x) t²x²/2 + √2 t x)`` for ``|x| < √2/t``, else ``k sign(x)`` (eq. 16): what the
+    training-aware estimator is the derivative of.  Training never computes it; figures and tests do."""
+    inside = k * (-torch.sign(x) * (t * x).square() / 2 + sqrt(2.0) * t * x)
+    return torch.where(x.abs() < sqrt(2.0) / t, inside, k * torch.sign(x))

@@ -1,0 +1,128 @@
+"""The bi-rotation of RBNN (section 3.2 and 3.3 of the paper), as pure functions on tensors.
+
+A group of ``n`` standardised weights is seen as a matrix ``W`` (n1×n2, row-major) and rotated from both sides,
+
+    Rᵀw  =  Vec(R1ᵀ W R2),        R = R1 ⊗ R2,        n = n1·n2,
+
+so that two small orthogonal matrices stand for one of n×n.  They maximise ``tr(B R2ᵀ Wᵀ R1)``, which is
+``√n ‖w‖ cos φ`` with φ the angle between the rotated weights and their signs ``B`` (eq. 10).
+
+Shapes: ``w`` is (F, n): F groups that share one pair of rotations.  ``filter`` granularity has one group per
+filter, ``layer`` granularity one group for the whole weight.  The last ``n − n1·n2`` values of a group stay as
+they are, which keeps the whole map orthogonal: diag(R1 ⊗ R2, I).
+"""
+
+from math import isqrt
+
+import torch
+from torch import Tensor
+
+from .estimators import sign
+
+LARGEST_SIDE = 2048
+"""Neither R1 nor R2 grows beyond this: a prime n = 4099 would else need a 4099×4099 matrix."""
+
+
+def factor_pair(n: int) -> tuple[int, int]:
+    """``(n1, n2)`` with ``n1·n2 = n``, ``n1 ≤ n2`` and n1 as close to √n as can be."""
+    n1 = next(d for d in range(isqrt(n), 0, -1) if n % d == 0)
+    return n1, n // n1
+
+
+def rotation_shape(n: int) -> tuple[int, int]:
+    """Sides of R1 and R2 for groups of n values: the factor pair of n, or of the nearest smaller number
+    whose factors are not larger than ``LARGEST_SIDE``."""
+    for rotated in range(n, 0, -1):
+        n1, n2 = factor_pair(rotated)
+        if n2 <= max(LARGEST_SIDE, isqrt(n) + 1):
+            return n1, n2
+    raise ValueError(f"a group of weights has at least one value, got {n}")
+
+
+def random_orthogonal(n: int, generator: torch.Generator | None = None) -> Tensor:
+    """A uniformly (Haar) distributed orthogonal matrix: QR of a Gaussian matrix, signs of R's diagonal fixed."""
+    q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator))
+    return (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).float()
+
+
+def polar_factor(g: Tensor) -> Tensor:
+    """The orthogonal matrix ``U Vᵀ`` nearest to ``G = U S Vᵀ``; it maximises ``tr(Gᵀ X)`` at the nuclear norm of G.
+
+    A rank-deficient or zero G has many: the SVD picks one that is orthogonal all the same.  One Newton–Schulz
+    step ``X (3I − XᵀX)/2`` squares what float32 left of ``XᵀX − I``, so nothing builds up over a thousand epochs.
+    """
+    u, _, vt = torch.linalg.svd(g)
+    x = u @ vt
+    return 1.5 * x - 0.5 * x @ (x.mT @ x)
+
+
+def rotate(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
+    """``Rᵀw = Vec(R1ᵀ W R2)`` for each row of ``w`` (F, n): eq. 9."""
+    n = r1.shape[0] * r2.shape[0]
+    turned = (r1.mT @ as_matrices(w, r1, r2) @ r2).reshape(-1, n)
+    return turned if n == w.shape[1] else torch.cat([turned, w[:, n:]], dim=1)
+
+
+def as_matrices(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
+    """The rotated part of each row of ``w`` as ``W`` (F, n1, n2), row-major."""
+    n1, n2 = r1.shape[0], r2.shape[0]
+    return w[:, : n1 * n2].reshape(-1, n1, n2)
+
+
+def alignment(w: Tensor, r1: Tensor, r2: Tensor, b: Tensor) -> Tensor:
+    """The objective ``tr(B R2ᵀ Wᵀ R1)`` of eq. 11, summed over the groups."""
+    return (b * (r1.mT @ w @ r2)).sum()
+
+
+def b_step(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
+    """``B = sign(R1ᵀ W R2)`` (eq. 12)."""
+    return sign(r1.mT @ w @ r2)
+
+
+def r1_step(w: Tensor, r2: Tensor, b: Tensor) -> Tensor:
+    """``R1 = V Uᵀ`` of ``G1 = Σ B R2ᵀ Wᵀ = U S Vᵀ`` (eq. 13)."""
+    n1, n2 = b.shape[-2:]
+    # Σ_f B_f (W_f R2)ᵀ as one product over (filter, column).
+    g1 = b.transpose(0, 1).reshape(n1, -1) @ (w @ r2).transpose(0, 1).reshape(n1, -1).mT
+    return polar_factor(g1.mT)
+
+
+def r2_step(w: Tensor, r1: Tensor, b: Tensor) -> Tensor:
+    """``R2 = U Vᵀ`` of ``G2 = Σ Wᵀ R1 B = U S Vᵀ`` (eq. 14)."""
+    n2 = b.shape[-1]
+    g2 = (r1.mT @ w).reshape(-1, n2).mT @ b.reshape(-1, n2)
+    return polar_factor(g2)
+
+
+@torch.no_grad()
+def optimise_rotation(w: Tensor, r1: Tensor, r2: Tensor, cycles: int = 3) -> tuple[Tensor, Tensor]:
+    """``cycles`` rounds of B-step, R1-step and R2-step from ``(R1, R2)``; no step lowers the objective."""
+    matrices = as_matrices(w, r1, r2)
+    for _ in range(cycles):
+        b = b_step(matrices, r1, r2)
+        r1 = r1_step(matrices, r2, b)
+        r2 = r2_step(matrices, r1, b)
+    return r1, r2
+
+
+def adjustable_weight(w: Tensor, r1: Tensor, r2: Tensor, alpha: Tensor) -> Tensor:
+    """``w̃ = w + α (Rᵀw − w)`` (eq. 15): ∂w̃/∂w = (1 − α) I + α Rᵀ, the rotation stays in the gradient.
+
+    ``w`` is (F, n); ``alpha`` is a scalar tensor, (F, 1), or any shape that broadcasts against it.
+    """
+    return torch.lerp(w, rotate(w, r1, r2), alpha)
+
+
+def standardise(w: Tensor) -> Tensor:
+    """Each filter minus its mean, over its unbiased standard deviation.  A constant filter becomes zeros, and a
+    filter of one value is divided by its magnitude: there is nothing else to compare it with."""
+    flat = w.flatten(1)
+    if flat.shape[1] == 1:
+        return w / w.abs().clamp_min(torch.finfo(w.dtype).tiny)
+    centred = flat - flat.mean(dim=1, keepdim=True)
+    variance = centred.square().sum(dim=1, keepdim=True) / (flat.shape[1] - 1)
+    # A constant filter leaves rounding noise of the order eps·|mean|; standardising that would make signs of it.
+    floor = (4 * torch.finfo(w.dtype).eps * flat.detach().abs().amax(dim=1, keepdim=True)).square()
+    alive = variance > floor
+    std = torch.where(alive, variance, 1.0).sqrt()
+    return torch.where(alive, centred / std, 0.0).reshape(w.shape)

@@ -1,0 +1,73 @@
+"""The one interface of every binarization method."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..functional import sign
+
+
+class Method(nn.Module, ABC):
+    """How one layer is binarized.  One instance per layer: its rotations, scales and moments live here, so that
+    ``state_dict``, ``.to()`` and DistributedDataParallel just work.
+
+    A subclass gives ``weight`` and ``activation``; the rest has defaults.  Its constructor takes the layer's initial
+    weight and keyword options; the keywords are what ``options`` in a recipe may set.
+    """
+
+    progress: float | None = None
+    """e/E as of the last ``begin_epoch``; None until the schedule has been stepped."""
+
+    penalty_asked = False
+    """Whether the loss of this step has the penalty in it; the schedule refuses a step without."""
+
+    def before_sign(self, w: Tensor) -> Tensor:
+        """The values whose signs become bits, in the shape of ``w``.  Angles and errors are measured here."""
+        return w
+
+    @abstractmethod
+    def weight(self, w: Tensor) -> Tensor:
+        """The binarized weight, differentiable: signs times scale."""
+
+    @abstractmethod
+    def activation(self, x: Tensor) -> Tensor:
+        """The binarized activation, differentiable."""
+
+    def output(self, y: Tensor, x: Tensor) -> Tensor:
+        """What becomes of the layer's output ``y`` for the input ``x`` (before binarization)."""
+        return y
+
+    def penalty(self, w: Tensor) -> Tensor | None:
+        """A term for the loss, or None."""
+        return None
+
+    def begin_epoch(self, w: Tensor, epoch: float, epochs: int) -> None:
+        """What the schedule does between steps (no gradient): rotation, sharpness, annealing.  ``epoch`` may be a
+        fraction; ``epoch/epochs`` is the paper's e/E."""
+        self.progress = epoch / epochs
+
+    def after_step(self, w: Tensor) -> None:
+        """What follows each step of the optimiser (no gradient): clipping, moments."""
+
+    @torch.no_grad()
+    def signs(self, w: Tensor) -> Tensor:
+        """The ±1 weights as of now."""
+        return sign(self.before_sign(w))
+
+    def figures(self) -> dict[str, float]:
+        """Numbers of this method worth logging for each layer, such as α."""
+        return {}
+
+    def decay_factors(self) -> dict[str, float]:
+        """Weight decay of the method's own parameters, as a multiple of the weights' own; none for those not named."""
+        return {}
+
+    # What ``begin_epoch`` left behind must survive a checkpoint; a tensor, so that any file format can hold it.
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([float("nan") if self.progress is None else self.progress], dtype=torch.float64)
+
+    def set_extra_state(self, state: Any) -> None:
+        (progress,) = state.tolist()
+        self.progress = None if progress != progress else progress

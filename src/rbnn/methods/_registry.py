@@ -1,0 +1,66 @@
+"""Methods by name."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from ..errors import ConfigError, UnknownName
+from ._method import Method
+
+METHODS: dict[str, type[Method]] = {}
+Class = TypeVar("Class", bound=type[Method])
+
+
+def register_method(name: str) -> Callable[[Class], Class]:
+    """Makes a Method known by ``name``."""
+
+    def register(cls: Class) -> Class:
+        METHODS[name] = cls
+        return cls
+
+    return register
+
+
+def method_names() -> list[str]:
+    """Every method, and ``float``: no binarization at all."""
+    return [*METHODS, "float"]
+
+
+def method_options(name: str) -> dict[str, Any]:
+    """The options of a method and their defaults."""
+    check_method(name)
+    if name == "float":
+        return {}
+    parameters = inspect.signature(METHODS[name]).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def check_method(name: str, options: dict[str, Any] | None = None) -> None:
+    """Raises unless ``name`` is a method and every key of ``options`` one of its options, of the right type."""
+    if name not in method_names():
+        raise UnknownName("method", name, method_names())
+    if not options:
+        return
+    known = method_options(name)
+    if not known:
+        raise ConfigError(f"method {name!r} has no options, got {', '.join(options)}: leave them out")
+    for key, value in options.items():
+        if key not in known:
+            raise UnknownName(f"option of method {name!r}", key, known)
+        expected = type(known[key])
+        if not isinstance(value, (int, float) if expected is float else expected) or (
+            isinstance(value, bool) != (expected is bool)
+        ):
+            raise ConfigError(
+                f"option {key!r} of method {name!r} takes {expected.__name__} (default {known[key]!r}), got {value!r}"
+            )
+
+
+def create_method(name: str, weight: Tensor, **options: Any) -> Method:
+    """A method for a layer whose initial weight is ``weight``."""
+    check_method(name, options)
+    if name == "float":
+        raise ConfigError("method 'float' binarizes nothing: use torch.nn's own layers, or create_model(method='float')")
+    return METHODS[name](weight, **options)

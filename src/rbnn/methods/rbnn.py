@@ -1,0 +1,160 @@
+"""RBNN: Rotated Binary Neural Network (Lin et al., NeurIPS 2020)."""
+
+from math import pi, sin
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError, TrainingError
+from ..functional import (
+    ESTIMATORS,
+    adjustable_weight,
+    binarize,
+    binarize_standardised,
+    estimator,
+    gain,
+    optimise_rotation,
+    random_orthogonal,
+    rotation_shape,
+    sharpness,
+    standardise,
+)
+from ._method import Method
+from ._registry import register_method
+
+T_MIN, T_MAX = -2.0, 1.0
+"""``t = 10^(T_MIN + e/E (T_MAX − T_MIN))``."""
+
+GRANULARITIES = ("filter", "layer", "none")
+
+
+def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"option {option!r} of method 'rbnn' is one of {', '.join(known)}, got {value!r}")
+
+
+@register_method("rbnn")
+class RBNN(Method):
+    """Rotate the weights towards their signs, binarize a learned mix, sharpen the gradient over training.
+
+        w  = standardised weight (per filter)
+        w̃  = w + α (Rᵀw − w),   R = R1 ⊗ R2,   α = |sin β|          (eq. 15; R fixed during an epoch)
+        forward   scale · sign(w̃)  ⊛  sign(x̂)                        (scale learned, per filter, starts at mean|w|)
+        backward  F'(z) = max(k(√2 t − t²|z|), 0) for both signs     (eq. 17; t, k follow e/E)
+
+    At the start of an epoch R1 and R2 get ``cycles`` rounds of alternating optimisation (eq. 12 to 14).
+
+    The paper leaves some things open; each is an option:
+
+    rotation        groups of weights that are rotated together: ``filter`` (C·kh·kw values, one rotation shared by all
+                    filters), ``layer`` (all O·C·kh·kw values, the paper's text), ``none`` (R switched off)
+    alpha           one β per ``filter`` or ``layer``; ``none`` fixes α at 1 (A switched off)
+    beta_start      where β starts; π/2 is α = 1
+    beta_decay      weight decay of β as a multiple of the weights' own
+    estimator       ``training-aware`` (T), or another name of ``rbnn.functional.ESTIMATORS``; ``ste`` is T switched off
+    floored         activations use k = 1 and t = max(t, 1), as in the published runs; else the same k, t as weights
+    standardise     binarize activations as sign((x − mean)/std), mean and std per image, also at inference
+    cycles          rounds of B-, R1- and R2-step at the start of an epoch
+    rotate_until    share of the training after which the rotation stays as it is; 0 rotates only before the first epoch
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        *,
+        rotation: str = "filter",
+        alpha: str = "filter",
+        beta_start: float = pi / 2,
+        beta_decay: float = 1.0,
+        estimator: str = "training-aware",
+        floored: bool = True,
+        standardise: bool = True,
+        cycles: int = 3,
+        rotate_until: float = 1.0,
+    ) -> None:
+        super().__init__()
+        _one_of("rotation", rotation, GRANULARITIES)
+        _one_of("alpha", alpha, GRANULARITIES)
+        _one_of("estimator", estimator, tuple(ESTIMATORS))
+        if rotation == "none" and alpha != "none":
+            raise ConfigError("alpha adjusts the rotation: rotation = 'none' needs alpha = 'none' too")
+        if cycles < 1 or not 0 <= rotate_until <= 1:
+            raise ConfigError(f"cycles ≥ 1 and 0 ≤ rotate_until ≤ 1 expected, got {cycles} and {rotate_until}")
+        self.estimator, self.floored, self.standardise = estimator, floored, standardise
+        self.cycles, self.rotate_until = cycles, rotate_until
+        self.beta_decay = beta_decay
+        filters = weight.shape[0]
+        self.scale = nn.Parameter(weight.detach().flatten(1).abs().mean(1))
+        self.groups = filters if rotation == "filter" else 1
+        self.rotates = rotation != "none"
+        if self.rotates:
+            n1, n2 = rotation_shape(weight.numel() // self.groups)
+            self.register_buffer("R1", random_orthogonal(n1).to(weight))
+            self.register_buffer("R2", random_orthogonal(n2).to(weight))
+            self.register_buffer("rotated_at", torch.tensor(-1, dtype=torch.int64))
+        betas = {"filter": (filters,), "layer": (1,), "none": None}[alpha]
+        self.beta = None if betas is None else nn.Parameter(weight.new_full(betas, beta_start))
+
+    R1: Tensor
+    R2: Tensor
+    rotated_at: Tensor
+
+    def alpha(self) -> Tensor | None:
+        """``α = |sin β|``, one per filter or one for the layer."""
+        return None if self.beta is None else self.beta.sin().abs()
+
+    def before_sign(self, w: Tensor) -> Tensor:
+        standard = standardise(w)
+        if not self.rotates:
+            return standard
+        alpha = self.alpha()
+        flat = standard.reshape(self.groups, -1)
+        if alpha is None:
+            mixed = adjustable_weight(flat, self.R1, self.R2, flat.new_ones(()))
+        elif self.groups == 1 and alpha.numel() > 1:
+            # The whole layer is rotated as one, α differs from filter to filter: spread it over their values.
+            mixed = adjustable_weight(flat, self.R1, self.R2, alpha.repeat_interleave(w[0].numel())[None])
+        else:
+            mixed = adjustable_weight(flat, self.R1, self.R2, alpha[:, None])
+        return mixed.reshape(w.shape)
+
+    def _sharpness(self) -> tuple[float, float]:
+        t = sharpness(self.progress or 0.0, T_MIN, T_MAX)
+        return t, gain(t)
+
+    def weight(self, w: Tensor) -> Tensor:
+        signs = binarize(self.before_sign(w), estimator(self.estimator, *self._sharpness()))
+        return signs * self.scale.reshape(-1, *[1] * (w.dim() - 1))
+
+    def activation(self, x: Tensor) -> Tensor:
+        t, k = self._sharpness()
+        if self.floored:
+            t, k = max(t, 1.0), 1.0
+        derivative = estimator(self.estimator, t, k)
+        return binarize_standardised(x, derivative) if self.standardise else binarize(x, derivative)
+
+    @torch.no_grad()
+    def begin_epoch(self, w: Tensor, epoch: float, epochs: int) -> None:
+        super().begin_epoch(w, epoch, epochs)
+        first = self.rotates and int(self.rotated_at) < 0
+        due = self.rotates and int(epoch) > int(self.rotated_at) and epoch < self.rotate_until * epochs
+        if not (first or due):
+            return
+        if not bool(torch.isfinite(w).all()):
+            raise TrainingError("a weight is not finite, so there is no rotation for it: lower the learning rate")
+        flat = standardise(w).reshape(self.groups, -1)
+        r1, r2 = optimise_rotation(flat, self.R1, self.R2, self.cycles)
+        self.R1.copy_(r1)
+        self.R2.copy_(r2)
+        self.rotated_at.fill_(int(epoch))
+
+    def figures(self) -> dict[str, float]:
+        if self.beta is None:
+            return {}
+        return {"alpha": sum(abs(sin(b)) for b in self.beta.tolist()) / self.beta.numel()}
+
+    def decay_factors(self) -> dict[str, float]:
+        return {"beta": self.beta_decay}
+
+
+

@@ -1,0 +1,90 @@
+"""Binary layers, name for name like ``torch.nn``: the binarization method is a part of the layer."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .methods import Method, create_method
+
+
+class _Binary:
+    """What the two layers share.  ``weight`` is the latent float weight; ``method`` makes signs of it."""
+
+    weight: nn.Parameter
+    method: Method
+    training: bool
+
+    def set_method(self, method: str, options: dict[str, Any] | None = None) -> None:
+        """Binarize by ``method`` from now on, its scales and rotations started from the present weight."""
+        self._made_by = method, dict(options or {})
+        self.restart_method()
+
+    def restart_method(self) -> None:
+        """Start the method's scales and rotations anew: for after the weight has been replaced."""
+        name, options = self._made_by
+        self.method = create_method(name, self.weight, **options)
+
+    def _binarized(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.training and self.method.progress is None and torch.is_grad_enabled():
+            warnings.warn(
+                "training a binary layer whose schedule was never stepped: make "
+                "schedule = rbnn.BinarySchedule(model, optimizer, epochs) and call schedule.step(epoch)",
+                stacklevel=4,
+            )
+            self.method.progress = 0.0
+        return self.method.activation(x), self.method.weight(self.weight)
+
+    def _describe(self) -> str:
+        return f", method={self._made_by[0]!r}"
+
+
+class BinaryConv2d(_Binary, nn.Conv2d):
+    """``torch.nn.Conv2d`` with ±1 weights and ±1 inputs; zero padding pads the ±1 tensor with zeros."""
+
+    def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.set_method(method, options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, w = self._binarized(x)
+        return self.method.output(self._conv_forward(a, w, self.bias), x)
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + self._describe()
+
+
+class BinaryLinear(_Binary, nn.Linear):
+    """``torch.nn.Linear`` with ±1 weights and ±1 inputs."""
+
+    def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.set_method(method, options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, w = self._binarized(x)
+        return self.method.output(F.linear(a, w, self.bias), x)
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + self._describe()
+
+
+BinaryLayer: TypeAlias = BinaryConv2d | BinaryLinear
+
+
+def binary_layers(model: nn.Module) -> Iterator[tuple[str, BinaryLayer]]:
+    """Every binary layer of ``model`` with its name, in the order of registration."""
+    for name, module in model.named_modules():
+        if isinstance(module, BinaryConv2d | BinaryLinear):
+            yield name, module
+
+
+def penalty(model: nn.Module) -> Tensor | float:
+    """The sum of the penalties that the model's methods ask for: add it to the loss.  0 where none does."""
+    terms = [term for _, layer in binary_layers(model) if (term := layer.method.penalty(layer.weight)) is not None]
+    for _, layer in binary_layers(model):
+        layer.method.penalty_asked = True
+    return torch.stack(terms).sum() if terms else 0.0

@@ -1,0 +1,69 @@
+"""BinarySchedule: what a binary network needs at the start of an epoch and after a step, whatever loop trains it."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from .errors import ConfigError
+from .nn import binary_layers
+
+
+class BinarySchedule:
+    """Steps every binary layer's method: rotations and sharpness by ``step``, clipping and the like by a hook on the
+    optimiser, so that a loop of your own cannot forget it.
+
+        schedule = rbnn.BinarySchedule(model, optimizer, epochs=120)
+        for epoch in range(120):
+            schedule.step(epoch)
+            ...                       # loss = criterion(...) + rbnn.penalty(model)
+
+    ``step`` takes fractions of an epoch too: sharpness follows them, the rotation waits for whole epochs.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, epochs: int) -> None:
+        if epochs < 1:
+            raise ConfigError(f"a schedule needs at least one epoch, got {epochs}")
+        self.layers = list(binary_layers(model))
+        self.epochs, self.epoch = epochs, 0.0
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for name, layer in self.layers:
+            if layer.weight.requires_grad and id(layer.weight) not in held:
+                raise ConfigError(
+                    f"the optimizer does not hold the weight of binary layer {name!r}: "
+                    "create the optimizer after binarize_, which makes new parameters"
+                )
+        optimizer.register_step_pre_hook(self._before_optimizer_step)
+        optimizer.register_step_post_hook(self._after_optimizer_step)
+
+    def step(self, epoch: float) -> None:
+        """Begin ``epoch`` (0 … epochs − 1), or a fraction of it."""
+        if not 0 <= epoch <= self.epochs:
+            raise ConfigError(f"epoch {epoch} lies outside the schedule's 0 … {self.epochs}")
+        self.epoch = float(epoch)
+        with torch.no_grad():
+            for _, layer in self.layers:
+                layer.method.begin_epoch(layer.weight, epoch, self.epochs)
+
+    def _before_optimizer_step(self, *_: Any) -> None:
+        for name, layer in self.layers:
+            method = layer.method
+            if not method.penalty_asked and method.penalty(layer.weight) is not None:
+                raise ConfigError(f"layer {name!r} is trained with a penalty: add rbnn.penalty(model) to the loss")
+            method.penalty_asked = False
+
+    @torch.no_grad()
+    def _after_optimizer_step(self, *_: Any) -> None:
+        for _, layer in self.layers:
+            layer.method.after_step(layer.weight)
+
+    def state_dict(self) -> dict[str, float]:
+        """Where the schedule stands; what each layer needs is in the model's own state_dict."""
+        return {"epoch": self.epoch, "epochs": self.epochs}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Continue where ``state_dict`` was taken.  The rotations come with the model's state."""
+        if int(state["epochs"]) != self.epochs:
+            raise ConfigError(f"the schedule was saved for {int(state['epochs'])} epochs, this one has {self.epochs}")
+        self.epoch = float(state["epoch"])
