@@ -6,7 +6,7 @@ from pathlib import Path
 from rbnn.data import _cifar
 from rbnn.data._sets import ImageSet, Obtained, Split
 
-CLASSES = tuple(  # noqa: SIM905 - a hundred quoted words would be harder to read
+CLASSES = tuple(
     """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel
     can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur
@@ -16,7 +16,7 @@ CLASSES = tuple(  # noqa: SIM905 - a hundred quoted words would be harder to rea
     rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower
     sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
     willow_tree wolf woman worm
-    """.split()
+    """.split()  # noqa: SIM905 - a hundred quoted words would be harder to read
 )
 
 CIFAR100 = _cifar.Cifar(

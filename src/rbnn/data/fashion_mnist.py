@@ -80,7 +80,7 @@ def read(folder: Path, split: Split, pictures: int) -> ImageSet:
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """An idx file: two zeros, the type, the number of dimensions, each dimension in four bytes, the values."""
+    """An idx file: two zeros, type, number of dimensions, each dimension in four bytes, the values."""
     header = bytes([0, 0, UNSIGNED_BYTE, len(shape)]) + np.array(shape, ">u4").tobytes()
     values = math.prod(shape)
     try:

@@ -1,4 +1,4 @@
-"""From a picture file to what a network takes: the one resize, crop and normalise of validation, eval and predict.
+"""From a picture file to what a network takes: one resize, crop and normalise for validation, eval, predict.
 
 Pictures are uint8 arrays (height, width, channels) until `normalise`.
 """
@@ -29,7 +29,7 @@ def decode(source: Path | str | bytes) -> Picture:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
             if opened.width * opened.height > MAX_PIXELS:
                 raise DataError(
-                    f"{where} should have at most {MAX_PIXELS:,} pixels but claims {opened.width} x {opened.height}"
+                    f"{where} should have at most {MAX_PIXELS:,} pixels, not {opened.width} x {opened.height}"
                 )
             return np.asarray(_rgb(ImageOps.exif_transpose(opened)))
     except DataError:
