@@ -1,0 +1,177 @@
+"""Batches of a data set, reproducible to the bit.
+
+The order of an epoch and everything random in it come from (seed, epoch) alone, and each picture's share from its
+place in that order. So a run that resumes in the middle of an epoch sees the batches it would have seen, and
+several processes together see exactly the batches of one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from rbnn.data import FolderSet, ImageSet, preprocess
+from rbnn.data.preprocess import Picture
+from rbnn.errors import ConfigError, DataError
+from rbnn.training import augment
+
+LIMIT_SEED = 0
+"""Fixed: experiments with the same limit use the same pictures, whatever their own seed."""
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Batches:
+    """Iterate over normalised pictures (float32, NCHW in channels_last memory) and their labels (int64).
+
+    `batch_size` is that of all processes together; process `rank` of `world` gets its contiguous share of each
+    batch. Training shuffles, augments and drops the last, incomplete batch (a set smaller than a batch is one
+    batch). Evaluation keeps every picture: each process gets a contiguous part of the set, and their numbers of
+    batches may differ by one. `workers` processes decode picture files; sets in memory need none. `limit` uses
+    only so many pictures, always the same ones.
+    """
+
+    def __init__(
+        self,
+        dataset: ImageSet | FolderSet,
+        batch_size: int,
+        *,
+        train: bool,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+        workers: int = 0,
+        image_size: int | None = None,
+        limit: int | None = None,
+    ) -> None:
+        if batch_size < 1 or batch_size % world:
+            raise ConfigError(
+                f"the batch size should be a positive multiple of {world} processes, not {batch_size}"
+            )
+        if seed < 0:
+            raise ConfigError(f"the seed should be 0 or more, not {seed}")
+        if limit is not None and limit < 1:
+            raise ConfigError(f"the limit should be at least 1 picture, not {limit}")
+        if isinstance(dataset, ImageSet) and image_size not in (None, dataset.image_size):
+            raise ConfigError(
+                f"{dataset.name} has pictures of {dataset.image_size} pixels, which cannot become {image_size}"
+            )
+        self._dataset = dataset
+        self._train = train
+        self._seed = seed
+        self._rank = rank
+        self._workers = workers
+        self._size = image_size or dataset.image_size
+        self._chosen = _subset(len(dataset), limit)
+        count = len(self._chosen)
+        whole = min(batch_size, count) if train else batch_size
+        if whole % world:
+            raise ConfigError(
+                f"{count} pictures are fewer than a batch and cannot be shared by {world} processes"
+            )
+        self._whole, self._share = whole, whole // world
+        # Evaluation: this process's part of the set.
+        self._first, self._last = rank * count // world, (rank + 1) * count // world
+        offset, scale = preprocess.normalisation(dataset.mean, dataset.std)
+        # Repeated along a row of pixels: the same arithmetic six times faster than over three channels.
+        self._offset, self._scale = (torch.from_numpy(np.tile(v, self._size)) for v in (offset, scale))
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        if self._train:
+            return len(self._chosen) // self._whole
+        return -(-(self._last - self._first) // self._share)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from number `start` on."""
+        if not 0 <= start <= len(self):
+            raise ConfigError(f"an epoch of {len(self)} batches cannot start at batch {start}")
+        places = [self._places(batch) for batch in range(start, len(self))]
+        if isinstance(self._dataset, ImageSet):
+            return self._from_memory(self._dataset, epoch, places)
+        return self._from_files(self._dataset, epoch, places)
+
+    def _places(self, batch: int) -> slice:
+        """This process's share of a batch, as places in the order of the epoch."""
+        if self._train:
+            first = batch * self._whole + self._rank * self._share
+            return slice(first, first + self._share)
+        first = self._first + batch * self._share
+        return slice(first, min(first + self._share, self._last))
+
+    def _from_memory(self, dataset: ImageSet, epoch: int, places: Sequence[slice]) -> Iterator[Batch]:
+        random, order = self._shuffled(epoch)
+        count, padding = len(order), dataset.crop_padding
+        top, left = random.integers(0, 2 * padding + 1, (2, count))
+        flip = random.random(count) < (0.5 if dataset.flip else 0.0)
+        for place in places:
+            images = dataset.images[order[place]]
+            if self._train:
+                images = augment.crop_and_flip(images, padding, top[place], left[place], flip[place])
+            yield self._normalised(images), torch.from_numpy(dataset.labels[order[place]])
+
+    def _from_files(self, dataset: FolderSet, epoch: int, places: Sequence[slice]) -> Iterator[Batch]:
+        _, order = self._shuffled(epoch)
+        files = _Files(dataset, order, self._size, (self._seed, epoch) if self._train else None)
+        loader = DataLoader(
+            files,
+            batch_sampler=[range(place.start, place.stop) for place in places],
+            collate_fn=_together,
+            num_workers=self._workers,
+            # Its own, or else each epoch would draw a number from torch's global generator.
+            generator=torch.Generator(),
+        )
+        for place, images in zip(places, loader, strict=True):
+            if isinstance(images, DataError):
+                raise images
+            yield self._normalised(images), torch.from_numpy(dataset.labels[order[place]])
+
+    def _shuffled(self, epoch: int) -> tuple[np.random.Generator, NDArray[np.int64]]:
+        random = np.random.default_rng([self._seed, epoch])
+        return random, random.permutation(self._chosen) if self._train else self._chosen
+
+    def _normalised(self, images: NDArray[np.uint8]) -> Tensor:
+        count, height, width, channels = images.shape
+        values = torch.from_numpy(images).float().view(count * height, width * channels)
+        values.sub_(self._offset).mul_(self._scale)
+        return values.view(count, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _subset(count: int, limit: int | None) -> NDArray[np.int64]:
+    if limit is None or limit >= count:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(LIMIT_SEED).permutation(count)[:limit])
+
+
+@dataclass(frozen=True)
+class _Files(Dataset["Picture | DataError"]):
+    """The pictures of an epoch by their place in its order; sent to the worker processes."""
+
+    dataset: FolderSet
+    order: NDArray[np.int64]
+    size: int
+    seeds: tuple[int, int] | None
+    """(seed, epoch) for training; None for evaluation."""
+
+    def __getitem__(self, place: int) -> Picture | DataError:
+        path = self.dataset.paths[self.order[place]]
+        try:
+            if self.seeds is None:
+                return preprocess.picture(path, self.size, self.dataset.channels)
+            random = np.random.default_rng([*self.seeds, place])
+            image = augment.random_resized_crop(preprocess.decode(path), self.size, random)
+            return image[:, ::-1] if self.dataset.flip and random.random() < 0.5 else image
+        except DataError as error:
+            # Returned, not raised: a DataLoader would bury the sentence in a worker's traceback.
+            return error
+
+
+def _together(pictures: list[Picture | DataError]) -> NDArray[np.uint8] | DataError:
+    for picture in pictures:
+        if isinstance(picture, DataError):
+            return picture
+    return np.stack(pictures)  # type: ignore[arg-type]
