@@ -9,7 +9,7 @@ import tempfile
 import urllib.request
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,6 +124,13 @@ def progress() -> "Progress":
         console=Console(stderr=True),
         disable=not sys.stderr.isatty(),
     )
+
+
+def working(what: str) -> AbstractContextManager[object]:
+    """A spinner on stderr while something without a known length runs; silent when that is not a terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(what) if sys.stderr.isatty() else nullcontext()
 
 
 def _fsync_folder(folder: Path) -> None:

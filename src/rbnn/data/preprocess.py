@@ -42,7 +42,7 @@ def decode(source: Path | str | bytes) -> Picture:
 
 def _rgb(picture: Image.Image) -> Image.Image:
     if picture.mode.startswith("I"):  # 16-bit grey: Pillow would clip it to 255
-        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+        picture = Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8))
     if picture.has_transparency_data:
         seen = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)

@@ -35,7 +35,7 @@ def crop_and_flip(
     padded = np.zeros((count, height + 2 * padding, width + 2 * padding, channels), np.uint8)
     padded[:, padding : padding + height, padding : padding + width] = images
     # Rows as plain bytes: a window is then `height` runs of contiguous memory, copied run by run.
-    rows = padded.reshape(count, height + 2 * padding, -1)
+    rows = padded.reshape(count, height + 2 * padding, (width + 2 * padding) * channels)
     windows: NDArray[np.uint8] = sliding_window_view(rows, (height, width * channels), axis=(1, 2))
     cropped: NDArray[np.uint8] = windows[np.arange(count), top, left * channels].reshape(images.shape)
     mirrored = np.flatnonzero(flip)

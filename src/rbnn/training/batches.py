@@ -1,8 +1,8 @@
 """Batches of a data set, reproducible to the bit.
 
-The order of an epoch and everything random in it come from (seed, epoch) alone, and each picture's share from its
-place in that order. So a run that resumes in the middle of an epoch sees the batches it would have seen, and
-several processes together see exactly the batches of one.
+The order of an epoch and everything random in it come from (seed, epoch) alone, and each picture's share
+from its place in that order. So a run that resumes in the middle of an epoch sees the batches it would have
+seen, and several processes together see exactly the batches of one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,11 +28,11 @@ Batch = tuple[Tensor, Tensor]
 class Batches:
     """Iterate over normalised pictures (float32, NCHW in channels_last memory) and their labels (int64).
 
-    `batch_size` is that of all processes together; process `rank` of `world` gets its contiguous share of each
-    batch. Training shuffles, augments and drops the last, incomplete batch (a set smaller than a batch is one
-    batch). Evaluation keeps every picture: each process gets a contiguous part of the set, and their numbers of
-    batches may differ by one. `workers` processes decode picture files; sets in memory need none. `limit` uses
-    only so many pictures, always the same ones.
+    `batch_size` is that of all processes together; process `rank` of `world` gets its contiguous share of
+    each batch. Training shuffles, augments and drops the last, incomplete batch (a set smaller than a batch
+    is one batch). Evaluation keeps every picture: each process gets a contiguous part of the set, and their
+    numbers of batches may differ by one. `workers` processes decode picture files; sets in memory need none.
+    `limit` uses only so many pictures, always the same ones.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class Batches:
     ) -> None:
         if batch_size < 1 or batch_size % world:
             raise ConfigError(
-                f"the batch size should be a positive multiple of {world} processes, not {batch_size}"
+                f"batch_size should be a positive multiple of {world} processes, not {batch_size}"
             )
         if seed < 0:
-            raise ConfigError(f"the seed should be 0 or more, not {seed}")
+            raise ConfigError(f"seed should be 0 or more, not {seed}")
         if limit is not None and limit < 1:
-            raise ConfigError(f"the limit should be at least 1 picture, not {limit}")
+            raise ConfigError(f"limit should be at least 1 picture, not {limit}")
         if isinstance(dataset, ImageSet) and image_size not in (None, dataset.image_size):
             raise ConfigError(
-                f"{dataset.name} has pictures of {dataset.image_size} pixels, which cannot become {image_size}"
+                f"image_size of {dataset.name} is {dataset.image_size} and cannot become {image_size}"
             )
         self._dataset = dataset
         self._train = train
@@ -71,7 +71,7 @@ class Batches:
         whole = min(batch_size, count) if train else batch_size
         if whole % world:
             raise ConfigError(
-                f"{count} pictures are fewer than a batch and cannot be shared by {world} processes"
+                f"{count} pictures are less than a batch and cannot be shared by {world} processes"
             )
         self._whole, self._share = whole, whole // world
         # Evaluation: this process's part of the set.
@@ -119,7 +119,7 @@ class Batches:
         files = _Files(dataset, order, self._size, (self._seed, epoch) if self._train else None)
         loader = DataLoader(
             files,
-            batch_sampler=[range(place.start, place.stop) for place in places],
+            batch_sampler=[list(range(place.start, place.stop)) for place in places],
             collate_fn=_together,
             num_workers=self._workers,
             # Its own, or else each epoch would draw a number from torch's global generator.

@@ -1,0 +1,45 @@
+"""The embedded data set."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from rbnn import data
+from rbnn.data import digits
+from rbnn.errors import DataError
+
+
+def test_shapes_counts_and_range() -> None:
+    train, test = digits.load(None, "train"), digits.load(None, "test")
+    assert train.images.shape == (1437, 8, 8, 1)
+    assert test.images.shape == (360, 8, 8, 1)
+    assert (train.images.dtype, train.labels.dtype) == (np.uint8, np.int64)
+    assert (train.images.min(), train.images.max()) == (0, 255)
+    assert (train.channels, train.image_size, train.flip, train.crop_padding) == (1, 8, False, 1)
+
+
+def test_the_split_is_stratified_and_covers_the_set() -> None:
+    train, test = digits.load(None, "train"), digits.load(None, "test")
+    together = np.bincount(train.labels) + np.bincount(test.labels)
+    assert together.sum() == 1797
+    np.testing.assert_array_less(abs(np.bincount(test.labels) - together / 5), 1)
+
+
+def test_mean_and_std_are_the_measured_ones() -> None:
+    train = digits.load(None, "train")
+    assert train.images.mean() / 255 == pytest.approx(train.mean[0], abs=1e-4)
+    assert train.images.std() / 255 == pytest.approx(train.std[0], abs=1e-4)
+
+
+def test_without_scikit_learn_the_error_has_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataError, match="pip install scikit-learn"):
+        data.load("digits", None, "train")
+
+
+def test_the_package_never_imports_torch() -> None:
+    modules = "cifar10, cifar100, digits, fashion_mnist, image_folder, preprocess"
+    code = f"import sys; from rbnn.data import {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
