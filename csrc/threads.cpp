@@ -1,5 +1,7 @@
 #include "threads.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -75,6 +77,25 @@ private:
     bool stop_ = false;
 };
 
+// Where a host program such as torch has brought an OpenMP runtime, its team does the work: two pools on the same cores
+// hold each other up, since the team's threads spin for a while after each of the host's own loops.
+bool run_on_openmp_team(std::size_t parts, int threads, const std::function<void(std::size_t)>& part) {
+    using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+    static const auto parallel = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    if (parallel == nullptr) return false;
+    struct Work {
+        const std::function<void(std::size_t)>& part;
+        std::size_t parts;
+        std::atomic<std::size_t> next{0};
+    } work{part, parts};
+    const auto take = [](void* data) {
+        Work& shared = *static_cast<Work*>(data);
+        for (std::size_t i; (i = shared.next.fetch_add(1, std::memory_order_relaxed)) < shared.parts;) shared.part(i);
+    };
+    parallel(take, &work, static_cast<unsigned>(threads), 0);
+    return true;
+}
+
 Pool& pool() {
     static Pool instance;
     return instance;
@@ -93,7 +114,10 @@ void parallel_for(std::size_t count, std::size_t grain, int threads,
         const std::size_t begin = i * each, end = std::min(count, begin + each);
         if (begin < end) body(begin, end);
     };
-    if (threads <= 1 || parts == 1 || !pool().run(parts, threads, part)) body(0, count);
+    if (threads <= 1 || parts == 1)
+        body(0, count);
+    else if (!run_on_openmp_team(parts, threads, part) && !pool().run(parts, threads, part))
+        body(0, count);
 }
 
 }  // namespace rbnn

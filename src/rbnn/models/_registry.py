@@ -1,0 +1,103 @@
+"""Networks by name: the name of the function is the name of the network."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import ConfigError, UnknownName
+from ..functional import add_hardtanh
+from ..methods import check_method
+from ..nn import BinaryConv2d
+
+
+@dataclass(frozen=True)
+class Bricks:
+    """What a network is built from, by method: binary layers with hardtanh, or for the float twin ``torch.nn``'s
+    convolutions with ReLU."""
+
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    num_classes: int = 10
+    in_channels: int = 3
+    image_size: int = 32
+
+    @property
+    def binary(self) -> bool:
+        return self.method != "float"
+
+    def conv(self, in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Module:
+        """A convolution without bias that is binary unless the network is a float twin."""
+        shape = in_channels, out_channels, kernel, stride, kernel // 2
+        if self.binary:
+            return BinaryConv2d(*shape, bias=False, method=self.method, options=self.options)
+        return nn.Conv2d(*shape, bias=False)
+
+    def activation(self) -> nn.Module:
+        return nn.Hardtanh() if self.binary else nn.ReLU()
+
+    def join(self) -> "Join":
+        return Join(self.binary)
+
+
+class Join(nn.Module):
+    """``activation(branch + shortcut)``: hardtanh in a binary network, ReLU in its float twin."""
+
+    def __init__(self, binary: bool) -> None:
+        super().__init__()
+        self.binary = binary
+
+    def forward(self, branch: Tensor, shortcut: Tensor) -> Tensor:
+        return add_hardtanh(branch, shortcut) if self.binary else (branch + shortcut).relu_()
+
+
+Build = Callable[[Bricks], nn.Module]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered network."""
+
+    build: Build
+    image_size: int
+
+    @property
+    def summary(self) -> str:
+        """The first line of the doc string."""
+        return (self.build.__doc__ or "").strip().partition("\n")[0]
+
+
+MODELS: dict[str, Entry] = {}
+
+
+def register_model(image_size: int) -> Callable[[Build], Build]:
+    """Makes a network known by its function's name, ``_`` spelled ``-``; it is meant for ``image_size`` pixels."""
+
+    def register(build: Build) -> Build:
+        MODELS[build.__name__.replace("_", "-")] = Entry(build, image_size)
+        return build
+
+    return register
+
+
+def model_names() -> list[str]:
+    return list(MODELS)
+
+
+def create_model(
+    name: str,
+    method: str = "rbnn",
+    num_classes: int = 10,
+    in_channels: int = 3,
+    image_size: int | None = None,
+    **options: Any,
+) -> nn.Module:
+    """The network ``name``, binarized by ``method`` (``float``: its float twin).  ``options`` are the method's."""
+    if name not in MODELS:
+        raise UnknownName("model", name, MODELS)
+    check_method(method, options)
+    if num_classes < 2 or in_channels < 1:
+        raise ConfigError(f"at least 2 classes and 1 input channel expected, got {num_classes} and {in_channels}")
+    entry = MODELS[name]
+    return entry.build(Bricks(method, options, num_classes, in_channels, image_size or entry.image_size))

@@ -1,0 +1,123 @@
+"""ResNets for 32×32 pictures: ResNet-20 in both structures and ResNet-18."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ._registry import Bricks, register_model
+from ._start import start_weights
+
+
+class OptionA(nn.Module):
+    """The parameter-free shortcut: every second pixel, new channels filled with zeros on both sides."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.stride, self.margin = stride, (out_channels - in_channels) // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.margin, self.margin))
+
+
+def _option_a(in_channels: int, out_channels: int, stride: int) -> nn.Module:
+    same = stride == 1 and in_channels == out_channels
+    return nn.Identity() if same else OptionA(in_channels, out_channels, stride)
+
+
+class BasicBlock(nn.Module):
+    """conv → norm → activation → conv → norm, and one shortcut around both."""
+
+    def __init__(self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.conv1 = bricks.conv(in_channels, out_channels, 3, stride)
+        self.bn1 = nn.BatchNorm2d(out_channels)
+        self.activation = bricks.activation()
+        self.conv2 = bricks.conv(out_channels, out_channels, 3)
+        self.bn2 = nn.BatchNorm2d(out_channels)
+        self.shortcut = shortcut
+        self.join = bricks.join()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.activation(self.bn1(self.conv1(x)))
+        return self.join(self.bn2(self.conv2(y)), self.shortcut(x))  # type: ignore[no-any-return]
+
+
+class BiRealBlock(nn.Module):
+    """conv → norm, and a shortcut around every convolution (Bi-Real Net)."""
+
+    def __init__(self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.conv1 = bricks.conv(in_channels, out_channels, 3, stride)
+        self.bn1 = nn.BatchNorm2d(out_channels)
+        self.conv2 = bricks.conv(out_channels, out_channels, 3)
+        self.bn2 = nn.BatchNorm2d(out_channels)
+        self.shortcut = shortcut
+        self.join = bricks.join()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.join(self.bn1(self.conv1(x)), self.shortcut(x))
+        return self.join(self.bn2(self.conv2(y)), y)  # type: ignore[no-any-return]
+
+
+class CifarResNet(nn.Module):
+    """A 3×3 stem, stages of blocks that halve the picture, average, batch norm, linear."""
+
+    def __init__(self, bricks: Bricks, stages: list[list[nn.Module]], stem: int, features: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(bricks.in_channels, stem, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(stem)
+        self.activation = bricks.activation()
+        self.layers = nn.Sequential(*[nn.Sequential(*stage) for stage in stages])
+        self.bn2 = nn.BatchNorm1d(features)
+        self.fc = nn.Linear(features, bricks.num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers(self.activation(self.bn1(self.conv1(x))))
+        return self.fc(self.bn2(x.mean((2, 3))))  # type: ignore[no-any-return]
+
+
+def _resnet20(bricks: Bricks, block: type[BasicBlock] | type[BiRealBlock]) -> nn.Module:
+    stages: list[list[nn.Module]] = []
+    before = 16
+    for channels in (16, 32, 64):
+        stage: list[nn.Module] = []
+        for index in range(3):
+            stride = 2 if channels > 16 and index == 0 else 1
+            stage.append(block(bricks, before, channels, stride, _option_a(before, channels, stride)))
+            before = channels
+        stages.append(stage)
+    model = CifarResNet(bricks, stages, stem=16, features=64)
+    start_weights(model, tiny_gammas=bricks.binary)
+    return model
+
+
+@register_model(image_size=32)
+def resnet20(bricks: Bricks) -> nn.Module:
+    """ResNet-20 for CIFAR: one shortcut around two convolutions, no weights in the shortcuts."""
+    return _resnet20(bricks, BasicBlock)
+
+
+@register_model(image_size=32)
+def resnet20_bireal(bricks: Bricks) -> nn.Module:
+    """ResNet-20 for CIFAR with Bi-Real structure: a shortcut around every convolution."""
+    return _resnet20(bricks, BiRealBlock)
+
+
+@register_model(image_size=32)
+def resnet18_cifar(bricks: Bricks) -> nn.Module:
+    """ResNet-18 for CIFAR: 64 to 512 channels, 1×1 convolutions in the shortcuts that are binary too."""
+
+    def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
+        if stride == 1 and in_channels == out_channels:
+            return nn.Identity()
+        return nn.Sequential(bricks.conv(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels))
+
+    stages: list[list[nn.Module]] = []
+    before = 64
+    for channels in (64, 128, 256, 512):
+        stride = 1 if channels == 64 else 2
+        first = BasicBlock(bricks, before, channels, stride, projection(before, channels, stride))
+        stages.append([first, BasicBlock(bricks, channels, channels, 1, nn.Identity())])
+        before = channels
+    model = CifarResNet(bricks, stages, stem=64, features=512)
+    start_weights(model, tiny_gammas=False)
+    return model

@@ -1,0 +1,53 @@
+"""ResNet-18 and ResNet-34 for 224×224 pictures, with Bi-Real structure."""
+
+from torch import Tensor, nn
+
+from ._registry import Bricks, register_model
+from ._start import start_weights
+from .cifar_resnet import BiRealBlock
+
+
+class ImageNetResNet(nn.Module):
+    """A 7×7 stem with pooling, four stages of Bi-Real blocks whose 1×1 shortcuts stay float, average, batch norm,
+    linear."""
+
+    def __init__(self, bricks: Bricks, blocks: tuple[int, int, int, int]) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(bricks.in_channels, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.activation = bricks.activation()
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        stages: list[nn.Module] = []
+        before = 64
+        for channels, count in zip((64, 128, 256, 512), blocks, strict=True):
+            stage = []
+            for index in range(count):
+                stride = 2 if channels > 64 and index == 0 else 1
+                shortcut: nn.Module = nn.Identity()
+                if stride != 1:
+                    shortcut = nn.Sequential(
+                        nn.Conv2d(before, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+                    )
+                stage.append(BiRealBlock(bricks, before, channels, stride, shortcut))
+                before = channels
+            stages.append(nn.Sequential(*stage))
+        self.layers = nn.Sequential(*stages)
+        self.bn2 = nn.BatchNorm1d(512)
+        self.fc = nn.Linear(512, bricks.num_classes)
+        start_weights(self, tiny_gammas=bricks.binary)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(self.activation(self.bn1(self.conv1(x))))
+        return self.fc(self.bn2(self.layers(x).mean((2, 3))))  # type: ignore[no-any-return]
+
+
+@register_model(image_size=224)
+def resnet18(bricks: Bricks) -> nn.Module:
+    """ResNet-18 for ImageNet with Bi-Real structure and float 1×1 shortcuts."""
+    return ImageNetResNet(bricks, (2, 2, 2, 2))
+
+
+@register_model(image_size=224)
+def resnet34(bricks: Bricks) -> nn.Module:
+    """ResNet-34 for ImageNet with Bi-Real structure and float 1×1 shortcuts."""
+    return ImageNetResNet(bricks, (3, 4, 6, 3))
