@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .methods import Method, create_method
+from rbnn.methods import Method, create_method
 
 
 class _Binary:
@@ -45,7 +45,9 @@ class _Binary:
 class BinaryConv2d(_Binary, nn.Conv2d):
     """``torch.nn.Conv2d`` with ±1 weights and ±1 inputs; zero padding pads the ±1 tensor with zeros."""
 
-    def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.set_method(method, options)
 
@@ -60,7 +62,9 @@ class BinaryConv2d(_Binary, nn.Conv2d):
 class BinaryLinear(_Binary, nn.Linear):
     """``torch.nn.Linear`` with ±1 weights and ±1 inputs."""
 
-    def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.set_method(method, options)
 
@@ -84,7 +88,9 @@ def binary_layers(model: nn.Module) -> Iterator[tuple[str, BinaryLayer]]:
 
 def penalty(model: nn.Module) -> Tensor | float:
     """The sum of the penalties that the model's methods ask for: add it to the loss.  0 where none does."""
-    terms = [term for _, layer in binary_layers(model) if (term := layer.method.penalty(layer.weight)) is not None]
+    terms = [
+        term for _, layer in binary_layers(model) if (term := layer.method.penalty(layer.weight)) is not None
+    ]
     for _, layer in binary_layers(model):
         layer.method.penalty_asked = True
     return torch.stack(terms).sum() if terms else 0.0

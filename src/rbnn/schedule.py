@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from .errors import ConfigError
-from .nn import binary_layers
+from rbnn.errors import ConfigError
+from rbnn.nn import binary_layers
 
 
 class BinarySchedule:
@@ -50,7 +50,9 @@ class BinarySchedule:
         for name, layer in self.layers:
             method = layer.method
             if not method.penalty_asked and method.penalty(layer.weight) is not None:
-                raise ConfigError(f"layer {name!r} is trained with a penalty: add rbnn.penalty(model) to the loss")
+                raise ConfigError(
+                    f"layer {name!r} is trained with a penalty: add rbnn.penalty(model) to the loss"
+                )
             method.penalty_asked = False
 
     @torch.no_grad()
@@ -65,5 +67,7 @@ class BinarySchedule:
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Continue where ``state_dict`` was taken.  The rotations come with the model's state."""
         if int(state["epochs"]) != self.epochs:
-            raise ConfigError(f"the schedule was saved for {int(state['epochs'])} epochs, this one has {self.epochs}")
+            raise ConfigError(
+                f"the schedule was saved for {int(state['epochs'])} epochs, this one has {self.epochs}"
+            )
         self.epoch = float(state["epoch"])

@@ -79,6 +79,13 @@ def test_a_text_file_named_jpg(tmp_path: Path) -> None:
         preprocess.decode(tmp_path / "dog.jpg")
 
 
+def test_postscript_named_jpg_is_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "cat.jpg"
+    Image.fromarray(ramp()).save(path, "EPS")
+    with pytest.raises(DataError, match="cannot be read as a picture"):
+        preprocess.decode(path)
+
+
 @settings(deadline=None)
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=4))
 def test_damage_gives_a_picture_or_a_data_error(place: int, noise: bytes) -> None:

@@ -16,6 +16,9 @@ from rbnn.errors import ConfigError, DataError
 MAX_PIXELS = 80_000_000
 """A file of a few kilobytes can claim any size: larger pictures are refused before they are decoded."""
 
+FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+"""Not all that Pillow knows: it would hand PostScript, whatever the file is called, to an interpreter."""
+
 MARGIN_FROM = 64
 """Networks for smaller pictures are evaluated on whole ones; from here on the middle 224/256 is cut out."""
 
@@ -26,7 +29,9 @@ def decode(source: Path | str | bytes) -> Picture:
     """Any picture file, or its bytes, as RGB: upright by its EXIF tag, transparent parts on white."""
     where = "the picture" if isinstance(source, bytes) else str(source)
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
+        with Image.open(
+            io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS
+        ) as opened:
             if opened.width * opened.height > MAX_PIXELS:
                 raise DataError(
                     f"{where} should have at most {MAX_PIXELS:,} pixels, not {opened.width} x {opened.height}"

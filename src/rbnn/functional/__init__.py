@@ -1,9 +1,24 @@
 """The mathematics of binary networks, as pure functions on tensors."""
 
-from .binarize import add_hardtanh, binarize, binarize_standardised
-from .estimators import ESTIMATORS, Derivative, estimator, gain, sharpness, sign, training_aware
-from .measures import angle, cosine, flip_rate, optimal_scale, quantisation_error, relative_quantisation_error
-from .rotation import (
+from rbnn.functional.binarize import add_hardtanh, binarize, binarize_standardised
+from rbnn.functional.estimators import (
+    ESTIMATORS,
+    Derivative,
+    estimator,
+    gain,
+    sharpness,
+    sign,
+    training_aware,
+)
+from rbnn.functional.measures import (
+    angle,
+    cosine,
+    flip_rate,
+    optimal_scale,
+    quantisation_error,
+    relative_quantisation_error,
+)
+from rbnn.functional.rotation import (
     adjustable_weight,
     factor_pair,
     optimise_rotation,

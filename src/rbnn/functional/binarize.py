@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _core
-from .estimators import Derivative, Tent, sign
+from rbnn import _core
+from rbnn.functional.estimators import Derivative, Tent, sign
 
 SMALLEST_STD = 1e-5
 """A constant image has no scale: its gradient stays finite."""
@@ -125,5 +125,7 @@ class _AddHardtanh(torch.autograd.Function):
             grad = grad * (out.abs() < 1)
             return grad, grad
         grad_in = torch.empty_like(out)
-        _core.add_hardtanh_backward(_rows(_like(grad, out)), _rows(out), _rows(grad_in), torch.get_num_threads())
+        _core.add_hardtanh_backward(
+            _rows(_like(grad, out)), _rows(out), _rows(grad_in), torch.get_num_threads()
+        )
         return grad_in, grad_in

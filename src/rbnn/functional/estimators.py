@@ -19,7 +19,7 @@ from math import inf, sqrt
 import torch
 from torch import Tensor
 
-from ..errors import UnknownName
+from rbnn.errors import UnknownName
 
 
 def sign(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from math import isqrt
 import torch
 from torch import Tensor
 
-from .estimators import sign
+from rbnn.functional.estimators import sign
 
 LARGEST_SIDE = 2048
 """Neither R1 nor R2 grows beyond this: a prime n = 4099 would else need a 4099×4099 matrix."""

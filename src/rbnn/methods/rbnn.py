@@ -5,8 +5,8 @@ from math import pi, sin
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, TrainingError
-from ..functional import (
+from rbnn.errors import ConfigError, TrainingError
+from rbnn.functional import (
     ESTIMATORS,
     adjustable_weight,
     binarize,
@@ -19,8 +19,8 @@ from ..functional import (
     sharpness,
     standardise,
 )
-from ._method import Method
-from ._registry import register_method
+from rbnn.methods._method import Method
+from rbnn.methods._registry import register_method
 
 T_MIN, T_MAX = -2.0, 1.0
 """``t = 10^(T_MIN + e/E (T_MAX − T_MIN))``."""
@@ -79,7 +79,9 @@ class RBNN(Method):
         if rotation == "none" and alpha != "none":
             raise ConfigError("alpha adjusts the rotation: rotation = 'none' needs alpha = 'none' too")
         if cycles < 1 or not 0 <= rotate_until <= 1:
-            raise ConfigError(f"cycles ≥ 1 and 0 ≤ rotate_until ≤ 1 expected, got {cycles} and {rotate_until}")
+            raise ConfigError(
+                f"cycles ≥ 1 and 0 ≤ rotate_until ≤ 1 expected, got {cycles} and {rotate_until}"
+            )
         self.estimator, self.floored, self.standardise = estimator, floored, standardise
         self.cycles, self.rotate_until = cycles, rotate_until
         self.beta_decay = beta_decay
@@ -141,7 +143,9 @@ class RBNN(Method):
         if not (first or due):
             return
         if not bool(torch.isfinite(w).all()):
-            raise TrainingError("a weight is not finite, so there is no rotation for it: lower the learning rate")
+            raise TrainingError(
+                "a weight is not finite, so there is no rotation for it: lower the learning rate"
+            )
         flat = standardise(w).reshape(self.groups, -1)
         r1, r2 = optimise_rotation(flat, self.R1, self.R2, self.cycles)
         self.R1.copy_(r1)
@@ -155,6 +159,3 @@ class RBNN(Method):
 
     def decay_factors(self) -> dict[str, float]:
         return {"beta": self.beta_decay}
-
-
-

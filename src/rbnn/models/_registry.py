@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import ConfigError, UnknownName
-from ..functional import add_hardtanh
-from ..methods import check_method
-from ..nn import BinaryConv2d
+from rbnn.errors import ConfigError, UnknownName
+from rbnn.functional import add_hardtanh
+from rbnn.methods import check_method
+from rbnn.nn import BinaryConv2d
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,8 @@ def create_model(
         raise UnknownName("model", name, MODELS)
     check_method(method, options)
     if num_classes < 2 or in_channels < 1:
-        raise ConfigError(f"at least 2 classes and 1 input channel expected, got {num_classes} and {in_channels}")
+        raise ConfigError(
+            f"at least 2 classes and 1 input channel expected, got {num_classes} and {in_channels}"
+        )
     entry = MODELS[name]
     return entry.build(Bricks(method, options, num_classes, in_channels, image_size or entry.image_size))

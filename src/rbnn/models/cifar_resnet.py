@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ._registry import Bricks, register_model
-from ._start import start_weights
+from rbnn.models._registry import Bricks, register_model
+from rbnn.models._start import start_weights
 
 
 class OptionA(nn.Module):
@@ -26,7 +26,9 @@ def _option_a(in_channels: int, out_channels: int, stride: int) -> nn.Module:
 class BasicBlock(nn.Module):
     """conv → norm → activation → conv → norm, and one shortcut around both."""
 
-    def __init__(self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module) -> None:
+    def __init__(
+        self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module
+    ) -> None:
         super().__init__()
         self.conv1 = bricks.conv(in_channels, out_channels, 3, stride)
         self.bn1 = nn.BatchNorm2d(out_channels)
@@ -44,7 +46,9 @@ class BasicBlock(nn.Module):
 class BiRealBlock(nn.Module):
     """conv → norm, and a shortcut around every convolution (Bi-Real Net)."""
 
-    def __init__(self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module) -> None:
+    def __init__(
+        self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module
+    ) -> None:
         super().__init__()
         self.conv1 = bricks.conv(in_channels, out_channels, 3, stride)
         self.bn1 = nn.BatchNorm2d(out_channels)
