@@ -22,7 +22,7 @@ def records(pictures: int, *label_counts: int, seed: int = 0) -> NDArray[np.uint
 
 
 def python2_pickle(batch: dict[str, object]) -> bytes:
-    """What Python 2's cPickle writes with protocol 2, as in the official archives: every string is of bytes."""
+    """What Python 2's cPickle writes with protocol 2, as in the official archives: strings are bytes."""
 
     def string(value: bytes) -> bytes:
         return b"T" + struct.pack("<i", len(value)) + value

@@ -16,7 +16,7 @@ from rbnn.errors import ConfigError, DataError
 MAX_PIXELS = 80_000_000
 """A file of a few kilobytes can claim any size: larger pictures are refused before they are decoded."""
 
-FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Not all that Pillow knows: it would hand PostScript, whatever the file is called, to an interpreter."""
 
 MARGIN_FROM = 64
