@@ -45,13 +45,13 @@ class _Binary:
 class BinaryConv2d(_Binary, nn.Conv2d):
     """``torch.nn.Conv2d`` with ±1 weights and ±1 inputs; zero padding pads the ±1 tensor with zeros."""
 
-    def __init__(
-        self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.set_method(method, options)
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.dim() == 3:  # one image without a batch: a method must not take its channels for images
+            return self.forward(x[None])[0]
         a, w = self._binarized(x)
         return self.method.output(self._conv_forward(a, w, self.bias), x)
 
@@ -62,13 +62,13 @@ class BinaryConv2d(_Binary, nn.Conv2d):
 class BinaryLinear(_Binary, nn.Linear):
     """``torch.nn.Linear`` with ±1 weights and ±1 inputs."""
 
-    def __init__(
-        self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.set_method(method, options)
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.dim() == 1:
+            return self.forward(x[None])[0]
         a, w = self._binarized(x)
         return self.method.output(F.linear(a, w, self.bias), x)
 
@@ -88,9 +88,7 @@ def binary_layers(model: nn.Module) -> Iterator[tuple[str, BinaryLayer]]:
 
 def penalty(model: nn.Module) -> Tensor | float:
     """The sum of the penalties that the model's methods ask for: add it to the loss.  0 where none does."""
-    terms = [
-        term for _, layer in binary_layers(model) if (term := layer.method.penalty(layer.weight)) is not None
-    ]
+    terms = [term for _, layer in binary_layers(model) if (term := layer.method.penalty(layer.weight)) is not None]
     for _, layer in binary_layers(model):
         layer.method.penalty_asked = True
     return torch.stack(terms).sum() if terms else 0.0

@@ -29,11 +29,12 @@ class BinarySchedule:
         self.epochs, self.epoch = epochs, 0.0
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for name, layer in self.layers:
-            if layer.weight.requires_grad and id(layer.weight) not in held:
-                raise ConfigError(
-                    f"the optimizer does not hold the weight of binary layer {name!r}: "
-                    "create the optimizer after binarize_, which makes new parameters"
-                )
+            for part, parameter in layer.named_parameters():
+                if parameter.requires_grad and id(parameter) not in held:
+                    raise ConfigError(
+                        f"the optimizer does not hold {part!r} of binary layer {name!r}: "
+                        "create the optimizer after binarize_, which makes new parameters"
+                    )
         optimizer.register_step_pre_hook(self._before_optimizer_step)
         optimizer.register_step_post_hook(self._after_optimizer_step)
 
@@ -50,9 +51,7 @@ class BinarySchedule:
         for name, layer in self.layers:
             method = layer.method
             if not method.penalty_asked and method.penalty(layer.weight) is not None:
-                raise ConfigError(
-                    f"layer {name!r} is trained with a penalty: add rbnn.penalty(model) to the loss"
-                )
+                raise ConfigError(f"layer {name!r} is trained with a penalty: add rbnn.penalty(model) to the loss")
             method.penalty_asked = False
 
     @torch.no_grad()
@@ -67,7 +66,5 @@ class BinarySchedule:
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Continue where ``state_dict`` was taken.  The rotations come with the model's state."""
         if int(state["epochs"]) != self.epochs:
-            raise ConfigError(
-                f"the schedule was saved for {int(state['epochs'])} epochs, this one has {self.epochs}"
-            )
+            raise ConfigError(f"the schedule was saved for {int(state['epochs'])} epochs, this one has {self.epochs}")
         self.epoch = float(state["epoch"])

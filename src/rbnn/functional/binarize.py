@@ -5,6 +5,7 @@ one backward, and nothing is kept for backward but the input, which the network 
 estimators that are not tents, plain torch computes the same values.
 """
 
+from math import prod
 from typing import Any
 
 import torch
@@ -28,8 +29,9 @@ def binarize_standardised(x: Tensor, derivative: Derivative) -> Tensor:
         return _StandardisedSign.apply(x, derivative)  # type: ignore[no-untyped-call, no-any-return]
     dims = tuple(range(1, x.dim()))
     centred = x - x.mean(dims, keepdim=True)
-    std = (centred.square().sum(dims, keepdim=True) / max(x[0].numel() - 1, 1)).sqrt()
-    return binarize(centred / std.clamp_min(SMALLEST_STD), derivative)
+    variance = centred.square().sum(dims, keepdim=True) / max(prod(x.shape[1:]) - 1, 1)
+    # Clamped before the root: its derivative at 0 is infinite, and infinity times 0 is NaN.
+    return binarize(centred / variance.clamp_min(SMALLEST_STD**2).sqrt(), derivative)
 
 
 def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
@@ -54,7 +56,7 @@ def _fusable(*tensors: Tensor) -> bool:
 def _rows(x: Tensor) -> Tensor:
     """A dense tensor as (images, values), in the order in which it lies in memory."""
     x = x.detach()
-    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).reshape(x.shape[0], -1)
+    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1)
 
 
 def _like(grad: Tensor, x: Tensor) -> Tensor:
@@ -125,7 +127,5 @@ class _AddHardtanh(torch.autograd.Function):
             grad = grad * (out.abs() < 1)
             return grad, grad
         grad_in = torch.empty_like(out)
-        _core.add_hardtanh_backward(
-            _rows(_like(grad, out)), _rows(out), _rows(grad_in), torch.get_num_threads()
-        )
+        _core.add_hardtanh_backward(_rows(_like(grad, out)), _rows(out), _rows(grad_in), torch.get_num_threads())
         return grad_in, grad_in

@@ -81,7 +81,7 @@ def b_step(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
 
 def r1_step(w: Tensor, r2: Tensor, b: Tensor) -> Tensor:
     """``R1 = V Uᵀ`` of ``G1 = Σ B R2ᵀ Wᵀ = U S Vᵀ`` (eq. 13)."""
-    n1, n2 = b.shape[-2:]
+    n1 = b.shape[-2]
     # Σ_f B_f (W_f R2)ᵀ as one product over (filter, column).
     g1 = b.transpose(0, 1).reshape(n1, -1) @ (w @ r2).transpose(0, 1).reshape(n1, -1).mT
     return polar_factor(g1.mT)

@@ -79,9 +79,7 @@ class RBNN(Method):
         if rotation == "none" and alpha != "none":
             raise ConfigError("alpha adjusts the rotation: rotation = 'none' needs alpha = 'none' too")
         if cycles < 1 or not 0 <= rotate_until <= 1:
-            raise ConfigError(
-                f"cycles ≥ 1 and 0 ≤ rotate_until ≤ 1 expected, got {cycles} and {rotate_until}"
-            )
+            raise ConfigError(f"cycles ≥ 1 and 0 ≤ rotate_until ≤ 1 expected, got {cycles} and {rotate_until}")
         self.estimator, self.floored, self.standardise = estimator, floored, standardise
         self.cycles, self.rotate_until = cycles, rotate_until
         self.beta_decay = beta_decay
@@ -143,9 +141,7 @@ class RBNN(Method):
         if not (first or due):
             return
         if not bool(torch.isfinite(w).all()):
-            raise TrainingError(
-                "a weight is not finite, so there is no rotation for it: lower the learning rate"
-            )
+            raise TrainingError("a weight is not finite, so there is no rotation for it: lower the learning rate")
         flat = standardise(w).reshape(self.groups, -1)
         r1, r2 = optimise_rotation(flat, self.R1, self.R2, self.cycles)
         self.R1.copy_(r1)

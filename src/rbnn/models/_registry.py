@@ -98,8 +98,6 @@ def create_model(
         raise UnknownName("model", name, MODELS)
     check_method(method, options)
     if num_classes < 2 or in_channels < 1:
-        raise ConfigError(
-            f"at least 2 classes and 1 input channel expected, got {num_classes} and {in_channels}"
-        )
+        raise ConfigError(f"at least 2 classes and 1 input channel expected, got {num_classes} and {in_channels}")
     entry = MODELS[name]
     return entry.build(Bricks(method, options, num_classes, in_channels, image_size or entry.image_size))

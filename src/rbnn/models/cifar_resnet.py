@@ -26,9 +26,7 @@ def _option_a(in_channels: int, out_channels: int, stride: int) -> nn.Module:
 class BasicBlock(nn.Module):
     """conv → norm → activation → conv → norm, and one shortcut around both."""
 
-    def __init__(
-        self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module
-    ) -> None:
+    def __init__(self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module) -> None:
         super().__init__()
         self.conv1 = bricks.conv(in_channels, out_channels, 3, stride)
         self.bn1 = nn.BatchNorm2d(out_channels)
@@ -46,9 +44,7 @@ class BasicBlock(nn.Module):
 class BiRealBlock(nn.Module):
     """conv → norm, and a shortcut around every convolution (Bi-Real Net)."""
 
-    def __init__(
-        self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module
-    ) -> None:
+    def __init__(self, bricks: Bricks, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module) -> None:
         super().__init__()
         self.conv1 = bricks.conv(in_channels, out_channels, 3, stride)
         self.bn1 = nn.BatchNorm2d(out_channels)

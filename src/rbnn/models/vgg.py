@@ -20,9 +20,7 @@ class VGGSmall(nn.Module):
         before = bricks.in_channels
         for index, channels in enumerate((128, 128, 256, 256, 512, 512)):
             layers.append(
-                nn.Conv2d(before, channels, 3, 1, 1, bias=False)
-                if index == 0
-                else bricks.conv(before, channels, 3)
+                nn.Conv2d(before, channels, 3, 1, 1, bias=False) if index == 0 else bricks.conv(before, channels, 3)
             )
             if index % 2:
                 layers.append(nn.MaxPool2d(2))

@@ -1,0 +1,257 @@
+"""The training loop.  It names no method: what a method needs, the schedule does."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, fields
+from math import isfinite
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rbnn import data
+from rbnn.errors import CheckpointError, ConfigError, DataError, TrainingError
+from rbnn.files import write_whole
+from rbnn.nn import penalty
+from rbnn.schedule import BinarySchedule
+from rbnn.training import checkpoint
+from rbnn.training.batches import Batches
+from rbnn.training.config import CIRCUMSTANCES, CONFIG_NAME, TrainConfig, as_table, as_toml
+from rbnn.training.distributed import Processes, all_reduce_batch_norm_, processes
+from rbnn.training.evaluate import evaluate
+from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
+from rbnn.training.log import RunLog
+from rbnn.training.optimizer import create_optimizer, learning_rate
+
+
+class Progress:
+    """Whoever wants to watch a run overrides these."""
+
+    def begin(self, config: TrainConfig, steps: int, epoch: int, step: int) -> None:
+        """Training starts, or goes on, at ``step`` of ``epoch``; an epoch has ``steps``."""
+
+    def step(self, images: int, loss: float, top1: float) -> None:
+        """A step is done: so many images, mean loss and accuracy of the epoch so far."""
+
+    def epoch(self, entry: dict[str, Any]) -> None:
+        """An epoch is done and logged."""
+
+
+@dataclass
+class Sums:
+    """Sums over the images of an epoch so far."""
+
+    images: float = 0.0
+    loss: float = 0.0
+    hit1: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    out: Path
+    best_top1: float
+    last: dict[str, Any]
+    """The log's entry of the last epoch."""
+
+
+def train(config: TrainConfig, progress: Progress | None = None) -> Result:
+    """Train as ``config`` says; everything worth keeping is in the run directory ``config.out``."""
+    with processes(config.device) as those:
+        run = _Run(config, those, progress or Progress())
+        with _stop_on_signal() as stop:
+            return run.train(stop)
+
+
+class _Run:
+    def __init__(self, config: TrainConfig, those: Processes, progress: Progress) -> None:
+        self.config, self.processes, self.progress = config, those, progress
+        self.out = config.out
+        last = self.out / checkpoint.LAST
+        resuming = config.resume and last.exists()
+        if last.exists() and not config.resume:
+            raise ConfigError(f"{self.out} already holds a run: add --resume to continue it, or choose another --out")
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        torch.manual_seed(config.seed)
+
+        train_set = data.load(config.data, config.data_dir, "train")
+        self.contract = checkpoint.InputContract.of(train_set, config.image_size)
+        shares: dict[str, Any] = {"seed": config.seed, "rank": those.rank, "world": those.world}
+        shares |= {"workers": config.workers, "image_size": self.contract.image_size}
+        self.batches = Batches(train_set, config.batch_size, train=True, limit=config.limit or None, **shares)
+        test_set = data.load(config.data, config.data_dir, "test")
+        if test_set.classes != train_set.classes:
+            raise DataError(f"training and test set of {config.data} have different classes: they must be the same")
+        self.test_batches = Batches(test_set, config.batch_size, train=False, **shares)
+
+        self.model = checkpoint.build(config, self.contract)
+        if config.start_from != Path():
+            checkpoint.start_from(self.model, config.start_from)
+        if config.batch_norm == "all-reduced":
+            all_reduce_batch_norm_(self.model)
+        self.model.to(those.device, memory_format=torch.channels_last)
+        self.optimizer = create_optimizer(self.model, config)
+        self.schedule = BinarySchedule(self.model, self.optimizer, config.epochs)
+        self.epoch, self.step, self.best_top1, self.sums = 0, 0, -1.0, Sums()
+        self.initial = self.previous = initial_signs(self.model)
+        if resuming:
+            self._resume(last)
+        elif those.first:
+            self._prepare_directory()
+        those.share_from_first(self.model)
+        self.parallel: nn.Module = self.model
+        if those.world > 1:
+            self.parallel = DistributedDataParallel(self.model, broadcast_buffers=False)
+        self.log = RunLog(self.out, self.epoch) if those.first else None
+
+    def _prepare_directory(self) -> None:
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            write_whole(self.out / CONFIG_NAME, lambda file: file.write(as_toml(self.config).encode()))
+            save_signs(self.out / INITIAL, self.initial)
+        except OSError as error:
+            raise ConfigError(f"cannot write to the run directory {self.out}: {error.strerror or error}") from None
+
+    def _resume(self, last: Path) -> None:
+        state = checkpoint.load_state(last)
+        now = as_table(self.config)
+        for key, value in state["config"].items():
+            if key in now and key not in CIRCUMSTANCES and now[key] != value:
+                raise CheckpointError(f"{last} was trained with {key} = {value!r}, not {now[key]!r}: change it back to resume")
+        checkpoint.load_weights(self.model, state["model"], last)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.epoch, self.step, self.best_top1 = state["epoch"], state["step"], state["best_top1"]
+        self.sums = Sums(**state["sums"])
+        self.initial = load_signs(self.out / INITIAL)
+        self.previous = {name: words.numpy() for name, words in state["previous_signs"].items()}
+        torch.set_rng_state(state["rng"])
+
+    def _save(self) -> None:
+        if self.processes.first:
+            checkpoint.save(
+                self.out / checkpoint.LAST,
+                self.config,
+                self.contract,
+                self.model,
+                optimizer=self.optimizer.state_dict(),
+                schedule=self.schedule.state_dict(),
+                epoch=self.epoch,
+                step=self.step,
+                best_top1=self.best_top1,
+                sums=asdict(self.sums),
+                previous_signs={name: torch.from_numpy(words) for name, words in self.previous.items()},
+                rng=torch.get_rng_state(),
+            )
+
+    def train(self, stop: threading.Event) -> Result:
+        self.progress.begin(self.config, len(self.batches), self.epoch, self.step)
+        while self.epoch < self.config.epochs:
+            self._train_epoch(stop)
+            self._end_epoch()
+            if stop.is_set():
+                raise KeyboardInterrupt
+        if self.log is not None:
+            self.log.close()
+        last = self.log.epochs[-1] if self.log is not None else {}
+        return Result(self.out, self.best_top1, last)
+
+    def _train_epoch(self, stop: threading.Event) -> None:
+        if self.step == 0:
+            self.schedule.step(self.epoch)
+            self.processes.share_from_first(self.model)
+        self.model.train()
+        for images, labels in self.batches.epoch(self.epoch, start=self.step):
+            began = time.perf_counter()
+            self._train_step(images.to(self.processes.device), labels.to(self.processes.device))
+            self.step += 1
+            self.sums.seconds += time.perf_counter() - began
+            self.progress.step(len(labels), self.sums.loss / self.sums.images, 100 * self.sums.hit1 / self.sums.images)
+            if stop.is_set() and self.step < len(self.batches):
+                self._save()
+                raise KeyboardInterrupt
+
+    def _train_step(self, images: Tensor, labels: Tensor) -> None:
+        progress = self.epoch + self.step / len(self.batches)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, progress)
+        self.optimizer.zero_grad(set_to_none=True)
+        parts = self.config.accumulate
+        if len(labels) % parts:
+            raise ConfigError(f"{len(labels)} images of a process cannot be cut into {parts} equal micro-batches")
+        for part, (some, wanted) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True), 1):
+            wait = self.processes.world > 1 and part < parts
+            with self.parallel.no_sync() if wait else nullcontext():  # type: ignore[operator]
+                logits = self.parallel(some)
+                loss = F.cross_entropy(logits, wanted)
+                ((loss + penalty(self.model)) / parts).backward()  # type: ignore[no-untyped-call]
+            value = float(loss.detach())
+            if not isfinite(value):
+                raise TrainingError(
+                    f"the loss is {value} at step {self.step} of epoch {self.epoch}: lower lr (now {self.config.lr}); "
+                    f"the last good checkpoint stays in {self.out}"
+                )
+            self.sums.images += len(wanted)
+            self.sums.loss += value * len(wanted)
+            self.sums.hit1 += float((logits.detach().argmax(1) == wanted).sum())
+        self.optimizer.step()
+
+    def _end_epoch(self) -> None:
+        """Validate, log, save, in this order: a run that is killed in between does the epoch again and logs it once."""
+        sums = Sums(*self.processes.sum([getattr(self.sums, f.name) for f in fields(Sums)]))
+        self.processes.share_from_first(self.model)  # running statistics of batch norm
+        tested = evaluate(self.model, self.test_batches, self.processes)
+        if self.log is not None:
+            entry = {
+                "epoch": self.epoch,
+                "lr": float(self.optimizer.param_groups[0]["lr"]),
+                "loss": sums.loss / sums.images,
+                "train_top1": 100 * sums.hit1 / sums.images,
+                "test_loss": tested["loss"],
+                "top1": tested["top1"],
+                "top5": tested["top5"],
+                "images_per_second": sums.images / sums.seconds * self.processes.world,
+                "layers": layer_figures(self.model, self.initial, self.previous),
+            }
+            self.log.add(entry)
+            self.progress.epoch(entry)
+        self.previous = present_signs(self.model)
+        better = tested["top1"] > self.best_top1
+        self.best_top1 = max(tested["top1"], self.best_top1)
+        if better and self.processes.first:
+            checkpoint.save(self.out / checkpoint.BEST, self.config, self.contract, self.model, epoch=self.epoch, **tested)
+        self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
+        self._save()
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM ask the loop to stop after the step, with a checkpoint; a second one stops at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        for sent in before:
+            signal.signal(sent, signal.default_int_handler)
+
+    before = {sent: signal.getsignal(sent) for sent in (signal.SIGINT, signal.SIGTERM)}
+    for sent in before:
+        signal.signal(sent, ask)
+    try:
+        yield stop
+    finally:
+        for sent, handler in before.items():
+            signal.signal(sent, handler)
