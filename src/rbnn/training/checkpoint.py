@@ -78,7 +78,9 @@ def load_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-        raise CheckpointError(f"{path} is not a readable checkpoint ({reason}): it may be cut short or of another program") from None
+        raise CheckpointError(
+            f"{path} is not a readable checkpoint ({reason}): it may be cut short or of another program"
+        ) from None
     if not isinstance(state, dict) or "rbnn" not in state:
         raise CheckpointError(f"{path} is not a checkpoint of rbnn: it lacks the key 'rbnn'")
     if state["rbnn"] != VERSION:

@@ -4,7 +4,9 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+from tyro.constructors import PrimitiveConstructorSpec
 
 from rbnn.data import names as data_names
 from rbnn.errors import ConfigError, UnknownName
@@ -12,6 +14,30 @@ from rbnn.methods import check_method
 from rbnn.models import model_names
 
 CONFIG_NAME = "config.toml"
+PATHS = ("data_dir", "out", "start_from")
+
+
+def _options_from_words(words: list[str]) -> dict[str, Any]:
+    """``["rotation=layer", "cycles=5"]`` as a table; values as in TOML, bare words are strings."""
+    options: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ValueError(f"expected KEY=VALUE, got {word!r}")
+        try:
+            options[key] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            options[key] = text
+    return options
+
+
+_KEY_VALUE = PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="KEY=VALUE ...",
+    instance_from_str=_options_from_words,
+    is_instance=lambda instance: isinstance(instance, dict),
+    str_from_instance=lambda options: [f"{key}={value}" for key, value in options.items()],
+)
 
 
 @dataclass(frozen=True)
@@ -22,13 +48,13 @@ class TrainConfig:
     """Network: see `rbnn models`."""
     method: str = "rbnn"
     """Binarization method: see `rbnn methods`; float trains the float twin."""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Annotated[dict[str, Any], _KEY_VALUE] = field(default_factory=dict)
     """Options of the method, as KEY=VALUE: see `rbnn methods`."""
     data: str = "digits"
     """Data set: digits, cifar10, cifar100, fashion-mnist or image-folder."""
     data_dir: Path = Path("data")
     """Where data sets live (filled by `rbnn data`)."""
-    out: Path = Path()
+    out: Path | None = None
     """Run directory; by default runs/MODEL-METHOD-DATA-SEED."""
     epochs: int = 40
     """Passes over the training set."""
@@ -60,7 +86,7 @@ class TrainConfig:
     """auto, cpu, cuda, cuda:N or mps."""
     batch_norm: Literal["local", "all-reduced"] = "local"
     """With several processes: batch statistics of each process's share, or of the whole batch."""
-    start_from: Path = Path()
+    start_from: Path | None = None
     """Checkpoint whose weights the run starts from, such as a trained float twin."""
     resume: bool = False
     """Continue the run in `out` where it stopped."""
@@ -85,9 +111,11 @@ class TrainConfig:
             raise ConfigError(f"momentum is below 1, got {self.momentum}")
         if self.batch_size % self.accumulate:
             raise ConfigError(f"batch_size {self.batch_size} cannot be cut into {self.accumulate} equal micro-batches")
-        if self.out == Path():
-            name = f"{self.model}-{self.method}-{self.data}-{self.seed}"
-            object.__setattr__(self, "out", Path("runs") / name)
+
+    @property
+    def directory(self) -> Path:
+        """Where the run lives."""
+        return self.out or Path("runs") / f"{self.model}-{self.method}-{self.data}-{self.seed}"
 
 
 # Fields that say where or how fast a run is computed, not what it computes: they may change on --resume.
@@ -102,14 +130,12 @@ def from_table(table: dict[str, Any], base: TrainConfig | None = None, source: s
     for key, value in table.items():
         if key not in known:
             raise UnknownName(f"key in {source}", key, known)
-        expected: type = type(known[key])
-        if issubclass(expected, Path):
-            expected = str
+        expected = str if key in PATHS else type(known[key])
         if expected is float and type(value) is int:
             value = float(value)
         if type(value) is not expected:
             raise ConfigError(f"{key} in {source} takes {expected.__name__}, got {value!r}")
-        values[key] = Path(value) if isinstance(known[key], Path) else value
+        values[key] = Path(value) if key in PATHS else value
     return replace(base, **values)
 
 
@@ -145,8 +171,9 @@ def bundled_recipes() -> Path:
 
 
 def as_table(config: TrainConfig) -> dict[str, Any]:
-    """The config as plain values, for TOML, JSON and checkpoints."""
-    return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()}
+    """The config as plain values, for TOML, JSON and checkpoints; paths that are not set are left out."""
+    table = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()}
+    return {key: value for key, value in table.items() if value is not None}
 
 
 def as_toml(config: TrainConfig) -> str:

@@ -23,7 +23,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             if number == len(lines):
                 break
-            raise CheckpointError(f"{path}, line {number} is not JSON: the log was changed by another program") from None
+            raise CheckpointError(
+                f"{path}, line {number} is not JSON: the log was changed by another program"
+            ) from None
     return epochs
 
 

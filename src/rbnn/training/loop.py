@@ -65,7 +65,7 @@ class Result:
 
 
 def train(config: TrainConfig, progress: Progress | None = None) -> Result:
-    """Train as ``config`` says; everything worth keeping is in the run directory ``config.out``."""
+    """Train as ``config`` says; everything worth keeping is in the run directory."""
     with processes(config.device) as those:
         run = _Run(config, those, progress or Progress())
         with _stop_on_signal() as stop:
@@ -75,7 +75,7 @@ def train(config: TrainConfig, progress: Progress | None = None) -> Result:
 class _Run:
     def __init__(self, config: TrainConfig, those: Processes, progress: Progress) -> None:
         self.config, self.processes, self.progress = config, those, progress
-        self.out = config.out
+        self.out = config.directory
         last = self.out / checkpoint.LAST
         resuming = config.resume and last.exists()
         if last.exists() and not config.resume:
@@ -95,7 +95,7 @@ class _Run:
         self.test_batches = Batches(test_set, config.batch_size, train=False, **shares)
 
         self.model = checkpoint.build(config, self.contract)
-        if config.start_from != Path():
+        if config.start_from is not None:
             checkpoint.start_from(self.model, config.start_from)
         if config.batch_norm == "all-reduced":
             all_reduce_batch_norm_(self.model)
@@ -126,8 +126,10 @@ class _Run:
         state = checkpoint.load_state(last)
         now = as_table(self.config)
         for key, value in state["config"].items():
-            if key in now and key not in CIRCUMSTANCES and now[key] != value:
-                raise CheckpointError(f"{last} was trained with {key} = {value!r}, not {now[key]!r}: change it back to resume")
+            if key not in CIRCUMSTANCES and now.get(key) != value:
+                raise CheckpointError(
+                    f"{last} was trained with {key} = {value!r}, not {now.get(key)!r}: change it back to resume"
+                )
         checkpoint.load_weights(self.model, state["model"], last)
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
@@ -229,7 +231,9 @@ class _Run:
         better = tested["top1"] > self.best_top1
         self.best_top1 = max(tested["top1"], self.best_top1)
         if better and self.processes.first:
-            checkpoint.save(self.out / checkpoint.BEST, self.config, self.contract, self.model, epoch=self.epoch, **tested)
+            checkpoint.save(
+                self.out / checkpoint.BEST, self.config, self.contract, self.model, epoch=self.epoch, **tested
+            )
         self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
         self._save()
 
