@@ -14,7 +14,7 @@ from rbnn.methods import Method, create_method
 class _Binary:
     """What the two layers share.  ``weight`` is the latent float weight; ``method`` makes signs of it."""
 
-    weight: nn.Parameter
+    weight: Tensor
     method: Method
     training: bool
 
@@ -56,7 +56,7 @@ class BinaryConv2d(_Binary, nn.Conv2d):
         return self.method.output(self._conv_forward(a, w, self.bias), x)
 
     def extra_repr(self) -> str:
-        return super().extra_repr() + self._describe()
+        return f"{super().extra_repr()}{self._describe()}"  # type: ignore[no-untyped-call]
 
 
 class BinaryLinear(_Binary, nn.Linear):

@@ -47,7 +47,7 @@ class BinarySchedule:
             for _, layer in self.layers:
                 layer.method.begin_epoch(layer.weight, epoch, self.epochs)
 
-    def _before_optimizer_step(self, *_: Any) -> None:
+    def _before_optimizer_step(self, *hook: Any) -> None:
         for name, layer in self.layers:
             method = layer.method
             if not method.penalty_asked and method.penalty(layer.weight) is not None:
@@ -55,7 +55,7 @@ class BinarySchedule:
             method.penalty_asked = False
 
     @torch.no_grad()
-    def _after_optimizer_step(self, *_: Any) -> None:
+    def _after_optimizer_step(self, *hook: Any) -> None:
         for _, layer in self.layers:
             layer.method.after_step(layer.weight)
 

@@ -50,7 +50,7 @@ def run(options: Eval) -> None:
         )
     here = Processes(0, 1, choose_device(options.device))
     batches = Batches(tests, options.batch_size, train=False, seed=0, image_size=contract.image_size, workers=2)
-    model = network.model.to(here.device, memory_format=torch.channels_last)
+    model = network.model.to(here.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     result = evaluate(model, batches, here)
     if options.json:
         print(json.dumps({"top1": round(result["top1"], 4), "top5": round(result["top5"], 4)}))

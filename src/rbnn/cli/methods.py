@@ -3,6 +3,7 @@
 import inspect
 import json
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ def run(options: Methods) -> None:
 
     from rbnn.methods import METHODS, method_names, method_options
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in method_names():
         doc = inspect.getdoc(METHODS[name]) if name in METHODS else "No binarization: the float twin of a network."
         rows.append({"name": name, "summary": (doc or "").partition("\n")[0], "options": method_options(name)})

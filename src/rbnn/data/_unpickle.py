@@ -57,9 +57,7 @@ _STAND_INS: dict[tuple[str, str], type] = {
 # memory. Its one instruction with the same effect is left out.
 class _Unpickler(pickle._Unpickler):
     dispatch: ClassVar = {
-        opcode: method
-        for opcode, method in pickle._Unpickler.dispatch.items()
-        if opcode != pickle.BYTEARRAY8[0]
+        opcode: method for opcode, method in pickle._Unpickler.dispatch.items() if opcode != pickle.BYTEARRAY8[0]
     }
 
     def find_class(self, module: str, name: str) -> type:

@@ -29,9 +29,7 @@ def decode(source: Path | str | bytes) -> Picture:
     """Any picture file, or its bytes, as RGB: upright by its EXIF tag, transparent parts on white."""
     where = "the picture" if isinstance(source, bytes) else str(source)
     try:
-        with Image.open(
-            io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS
-        ) as opened:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as opened:
             if opened.width * opened.height > MAX_PIXELS:
                 raise DataError(
                     f"{where} should have at most {MAX_PIXELS:,} pixels, not {opened.width} x {opened.height}"
@@ -66,9 +64,7 @@ def resize_shorter(image: Picture, size: int) -> Picture:
 def resize(image: Picture, height: int, width: int) -> Picture:
     """Scale to exactly this size, bilinear with antialiasing."""
     grey = image.shape[2] == 1
-    scaled = Image.fromarray(image[..., 0] if grey else image).resize(
-        (width, height), Image.Resampling.BILINEAR
-    )
+    scaled = Image.fromarray(image[..., 0] if grey else image).resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(scaled)[..., None] if grey else np.asarray(scaled)
 
 
@@ -91,9 +87,7 @@ def normalise(images: Picture, mean: Sequence[float], std: Sequence[float]) -> N
     return values
 
 
-def normalisation(
-    mean: Sequence[float], std: Sequence[float]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """`(offset, scale)` with normalised = (pixel - offset) * scale.
 
     Training uses the same two numbers in the same order of operations: its inputs equal these bit for bit.

@@ -28,6 +28,7 @@ from rbnn.functional.rotation import (
     rotation_shape,
     standardise,
 )
+from rbnn.functional.shortcut import option_a
 
 __all__ = [
     "ESTIMATORS",
@@ -44,6 +45,7 @@ __all__ = [
     "gain",
     "optimal_scale",
     "optimise_rotation",
+    "option_a",
     "polar_factor",
     "quantisation_error",
     "random_orthogonal",

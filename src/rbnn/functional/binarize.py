@@ -8,7 +8,9 @@ estimators that are not tents, plain torch computes the same values.
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rbnn import _core
@@ -53,10 +55,10 @@ def _fusable(*tensors: Tensor) -> bool:
     )
 
 
-def _rows(x: Tensor) -> Tensor:
-    """A dense tensor as (images, values), in the order in which it lies in memory."""
+def _rows(x: Tensor) -> NDArray[np.float32]:
+    """The memory of a dense tensor as (images, values), in the order in which it lies there."""
     x = x.detach()
-    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1)
+    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1).numpy()
 
 
 def _like(grad: Tensor, x: Tensor) -> Tensor:
@@ -93,7 +95,9 @@ class _StandardisedSign(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, tent: Tent) -> Tensor:
         out, mean, inverse_std = torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])
-        _core.standardised_sign_forward(_rows(x), _rows(out), mean, inverse_std, torch.get_num_threads())
+        _core.standardised_sign_forward(
+            _rows(x), _rows(out), mean.numpy(), inverse_std.numpy(), torch.get_num_threads()
+        )
         ctx.save_for_backward(x, mean, inverse_std)
         ctx.tent = tent
         return out
@@ -103,7 +107,7 @@ class _StandardisedSign(torch.autograd.Function):
         x, mean, inverse_std = ctx.saved_tensors
         tent, grad_x = ctx.tent, torch.empty_like(x)
         _core.standardised_sign_backward(
-            _rows(_like(grad, x)), _rows(x), mean, inverse_std, _rows(grad_x),
+            _rows(_like(grad, x)), _rows(x), mean.numpy(), inverse_std.numpy(), _rows(grad_x),
             tent.peak, tent.slope, tent.support, torch.get_num_threads(),
         )  # fmt: skip
         return grad_x, None

@@ -29,7 +29,7 @@ def sign(x: Tensor) -> Tensor:
 
 def sharpness(progress: float, low: float, high: float) -> float:
     """``t = 10^(low + e/E (high − low))``, ``progress = e/E``."""
-    return 10.0 ** (low + progress * (high - low))
+    return float(10.0 ** (low + progress * (high - low)))
 
 
 def gain(t: float) -> float:

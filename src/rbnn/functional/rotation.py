@@ -41,6 +41,8 @@ def rotation_shape(n: int) -> tuple[int, int]:
 
 def random_orthogonal(n: int, generator: torch.Generator | None = None) -> Tensor:
     """A uniformly (Haar) distributed orthogonal matrix: QR of a Gaussian matrix, signs of R's diagonal fixed."""
+    q: Tensor
+    r: Tensor
     q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator))
     return (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).float()
 
@@ -52,7 +54,7 @@ def polar_factor(g: Tensor) -> Tensor:
     step ``X (3I − XᵀX)/2`` squares what float32 left of ``XᵀX − I``, so nothing builds up over a thousand epochs.
     """
     u, _, vt = torch.linalg.svd(g)
-    x = u @ vt
+    x: Tensor = u @ vt
     return 1.5 * x - 0.5 * x @ (x.mT @ x)
 
 

@@ -98,7 +98,7 @@ def load_network(path: Path) -> Network:
     state = load_state(path)
     try:
         config = from_table(state["config"], source=f"checkpoint {path}")
-        contract = InputContract(**{k: tuple(v) if isinstance(v, list) else v for k, v in state["contract"].items()})
+        contract = InputContract(**state["contract"])
         model = build(config, contract)
     except (KeyError, TypeError, ConfigError, UnknownName) as error:
         raise CheckpointError(f"{path} does not describe a network: {error}") from None

@@ -99,7 +99,7 @@ class _Run:
             checkpoint.start_from(self.model, config.start_from)
         if config.batch_norm == "all-reduced":
             all_reduce_batch_norm_(self.model)
-        self.model.to(those.device, memory_format=torch.channels_last)
+        self.model.to(those.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = create_optimizer(self.model, config)
         self.schedule = BinarySchedule(self.model, self.optimizer, config.epochs)
         self.epoch, self.step, self.best_top1, self.sums = 0, 0, -1.0, Sums()
