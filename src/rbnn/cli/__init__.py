@@ -6,8 +6,10 @@ sentence), 130 interrupted.  A traceback only with ``--debug``.
 
 import ast
 import importlib
+import io
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +47,15 @@ def main(argv: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    if not words or words[0] in ("-h", "--help"):
-        print(_usage())
-        return 0 if words else 2
-    if words[0] == "--version":
-        from rbnn import __version__
-
-        print(f"rbnn {__version__}")
-        return 0
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal that lacks a letter shows "?" instead of ending the command
+            stream.reconfigure(errors="replace")
     try:
-        _run(words[0], words[1:])
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
     except RbnnError as error:
         return _complain(error, debug, 2)
     except ModuleNotFoundError as error:
@@ -69,10 +70,27 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
+        if debug:
+            traceback.print_exception(error)
         where = f" {error.filename}" if error.filename else ""
-        return _complain(RbnnError(f"cannot use{where}: {error.strerror or error}"), debug, 2)
+        return _complain(RbnnError(f"cannot use{where}: {error.strerror or error}"), False, 2)
     except Exception as error:
         return _complain(error, debug, 1)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        from rbnn import __version__
+
+        print(f"rbnn {__version__}")
+        return 0
+    try:
+        _run(words[0], words[1:])
+    except SystemExit as end:  # of the parser, after --help or a complaint of its own
+        return end.code if isinstance(end.code, int) else 2
     return 0
 
 
@@ -91,8 +109,8 @@ def _run(name: str, words: list[str]) -> None:
 
 def _complain(error: Exception, debug: bool, code: int) -> int:
     if debug:
-        raise error
-    if code == 1:
+        traceback.print_exception(error)
+    elif code == 1:
         print(f"rbnn: a bug: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
     else:
         print(f"rbnn: {error}", file=sys.stderr)

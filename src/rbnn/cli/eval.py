@@ -56,5 +56,6 @@ def run(options: Eval) -> None:
         print(json.dumps({"top1": round(result["top1"], 4), "top5": round(result["top5"], 4)}))
     else:
         print(
-            f"{options.net} on {len(tests):,} test images of {name}: top-1 {result['top1']:.2f} %, top-5 {result['top5']:.2f} %"
+            f"{options.net} on {len(tests):,} test images of {name}: "
+            f"top-1 {result['top1']:.2f} %, top-5 {result['top5']:.2f} %"
         )

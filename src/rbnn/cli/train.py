@@ -1,6 +1,10 @@
 """`rbnn train`: train a network by a recipe, or continue a run."""
 
+import os
+import shlex
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -9,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from rbnn.training.checkpoint import LAST
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
 from rbnn.training.layer_figures import mean_figures
 from rbnn.training.loop import Progress, Result, train
@@ -25,12 +30,18 @@ Examples: rbnn train digits
           rbnn train digits --method rbnn --options rotation=layer alpha=none"""
 
 
+FIRST = os.environ.get("RANK", "0") == "0"
+"""Of several processes under torchrun, one talks."""
+
+
 def parse(words: list[str]) -> TrainConfig:
     """The recipe comes first, if at all; the flags are the fields of the configuration."""
     recipe, flags = (words[0], words[1:]) if words and not words[0].startswith("-") else ("digits", words)
-    return tyro.cli(
-        TrainConfig, prog="rbnn train [RECIPE]", description=HELP, args=flags, default=read_recipe(find_recipe(recipe))
-    )
+    found = find_recipe(recipe)
+    default = read_recipe(found)
+    if found.parent == Path(recipe):
+        default = replace(default, out=found.parent)  # the run is where it is now, whatever it was called at first
+    return tyro.cli(TrainConfig, prog="rbnn train [RECIPE]", description=HELP, args=flags, default=default)
 
 
 class Watch(Progress):
@@ -45,7 +56,7 @@ class Watch(Progress):
             TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=not (console.is_terminal and FIRST),
         )
 
     def begin(self, config: TrainConfig, steps: int, epoch: int, step: int) -> None:
@@ -60,10 +71,11 @@ class Watch(Progress):
         self.bars.update(self.run, advance=1, figures=f"{speed:,.0f} images/s")
 
     def epoch(self, entry: dict[str, Any]) -> None:
-        self.bars.console.print(
-            f"epoch {entry['epoch']:>3}  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  "
-            f"test {entry['top1']:.2f} %  {entry['images_per_second']:,.0f} images/s"
-        ) if not self.bars.disable else None
+        if not self.bars.disable:
+            self.bars.console.print(
+                f"epoch {entry['epoch']:>3}  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  "
+                f"test {entry['top1']:.2f} %  {entry['images_per_second']:,.0f} images/s"
+            )
         self.bars.reset(self.now, description=f"epoch {entry['epoch'] + 1}", total=self.steps)
 
 
@@ -74,7 +86,8 @@ def run(options: TrainConfig) -> None:
         with watch.bars:
             result = train(options, watch)
     except KeyboardInterrupt:
-        print(f"stopped; continue with: rbnn train {options.directory} --resume", file=sys.stderr)
+        if FIRST and (options.directory / LAST).exists():
+            print(f"stopped; continue with: rbnn train {shlex.quote(str(options.directory))} --resume", file=sys.stderr)
         raise
     if result.last:
         report(options, result)
@@ -93,7 +106,7 @@ def report(config: TrainConfig, result: Result) -> None:
             "epoch_flips": "in last epoch %",
         }
         table = Table(title=f"binary layers of {config.model}, {config.method}")
-        table.add_column("layer")
+        table.add_column("layer", no_wrap=True)
         shown = [key for key in columns if any(key in figures for figures in layers.values())]
         for key in shown:
             table.add_column(columns[key], justify="right")

@@ -15,6 +15,8 @@ from rbnn.models import model_names
 
 CONFIG_NAME = "config.toml"
 PATHS = ("data_dir", "out", "start_from")
+MOST_THREADS = 1024
+"""More than any machine has; OpenMP dies of numbers that are typing errors."""
 
 
 def _options_from_words(words: list[str]) -> dict[str, Any]:
@@ -101,12 +103,18 @@ class TrainConfig:
             known = get_args(TrainConfig.__annotations__[name])
             if getattr(self, name) not in known:
                 raise UnknownName(f"value of {name}", str(getattr(self, name)), known)
+        for name in PATHS:
+            text = str(getattr(self, name))
+            if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise ConfigError(f"{name} is not a path in Unicode: {text!r} could not be written into {CONFIG_NAME}")
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is at least 1, got {getattr(self, name)}")
         for name in ("lr", "momentum", "weight_decay", "warmup", "seed", "limit", "image_size", "workers", "threads"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} is a finite number, 0 or more, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < 2**63:
+                raise ConfigError(f"{name} is 0 or more and below 2^63, got {getattr(self, name)}")
+        if self.threads > MOST_THREADS:
+            raise ConfigError(f"threads is at most {MOST_THREADS}, got {self.threads}")
         if self.momentum >= 1:
             raise ConfigError(f"momentum is below 1, got {self.momentum}")
         if self.batch_size % self.accumulate:
@@ -180,7 +188,11 @@ def as_toml(config: TrainConfig) -> str:
     """The config as a TOML document that ``read_recipe`` reads back."""
     table = as_table(config)
     options = table.pop("options")
-    # JSON's strings, numbers and booleans are TOML's too.
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
-    lines += ["", "[options]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in options.items())]
+    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items()]
+    lines += ["", "[options]", *(f"{key} = {_toml_value(value)}" for key, value in options.items())]
     return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    """JSON's strings, numbers and booleans are TOML's too, but for one control character that TOML wants escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -35,6 +35,10 @@ class Processes:
         dist.all_reduce(total)
         return cast(list[float], total.tolist())
 
+    def any(self, value: bool) -> bool:
+        """Whether ``value`` is true in one of the processes: what all of them have to agree on."""
+        return self.sum([float(value)])[0] > 0
+
     def share_from_first(self, model: nn.Module) -> None:
         """Parameters and buffers (rotations, running statistics) of the first process, to all: whatever the hardware of
         the others makes of a singular value decomposition, the rotations stay the same bits everywhere."""
@@ -51,6 +55,10 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError
+        if name == "cuda":
+            device = torch.device("cuda", local_rank)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):
         raise ConfigError(f"device {name!r} is not to be had here: use cpu, cuda, cuda:N, mps or auto") from None
@@ -112,11 +120,12 @@ class AllReducedBatchNorm(nn.BatchNorm2d):
         variance = _sum(centred.square().sum(dims)) / count
         if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
             with torch.no_grad():
-                momentum = 0.1 if self.momentum is None else self.momentum
+                assert self.num_batches_tracked is not None
+                self.num_batches_tracked.add_(1)
+                # No momentum: the plain average of all batches so far.
+                momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
                 self.running_mean.lerp_(mean, momentum)
                 self.running_var.lerp_(variance * (count / max(count - 1, 1)), momentum)
-                if self.num_batches_tracked is not None:
-                    self.num_batches_tracked.add_(1)
         scale = (variance + self.eps).rsqrt()
         if self.affine:
             return centred * (scale * self.weight).view(shape) + self.bias.view(shape)
@@ -132,7 +141,10 @@ def all_reduce_batch_norm_(model: nn.Module) -> None:
     for module in model.modules():
         for name, child in module.named_children():
             if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d) and not isinstance(child, AllReducedBatchNorm):
-                twin = AllReducedBatchNorm(child.num_features, child.eps, child.momentum, child.affine)
+                shape = child.num_features, child.eps, child.momentum, child.affine, child.track_running_stats
+                twin = AllReducedBatchNorm(*shape)
+                for held in (*child.parameters(), *child.buffers()):
+                    if held.is_floating_point():
+                        twin.to(held)
                 twin.load_state_dict(child.state_dict())
-                twin.train(child.training)
-                setattr(module, name, twin.to(child.running_mean.device if child.running_mean is not None else "cpu"))
+                setattr(module, name, twin.train(child.training))

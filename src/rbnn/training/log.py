@@ -19,13 +19,14 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     epochs = []
     for number, line in enumerate(lines, 1):
         try:
-            epochs.append(json.loads(line))
+            entry = json.loads(line)
         except json.JSONDecodeError:
             if number == len(lines):
                 break
-            raise CheckpointError(
-                f"{path}, line {number} is not JSON: the log was changed by another program"
-            ) from None
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("epoch"), int):
+            raise CheckpointError(f"{path}, line {number} is not of an epoch: the log was changed by another program")
+        epochs.append(entry)
     return epochs
 
 

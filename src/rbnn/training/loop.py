@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 from types import FrameType
@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass
 class Sums:
-    """Sums over the images of an epoch so far."""
+    """Sums over the images of an epoch so far, of all processes; the seconds are this one's."""
 
     images: float = 0.0
     loss: float = 0.0
@@ -68,8 +68,11 @@ def train(config: TrainConfig, progress: Progress | None = None) -> Result:
     """Train as ``config`` says; everything worth keeping is in the run directory."""
     with processes(config.device) as those:
         run = _Run(config, those, progress or Progress())
-        with _stop_on_signal() as stop:
-            return run.train(stop)
+        try:
+            with _stop_on_signal() as stop:
+                return run.train(stop)
+        finally:
+            run.close()
 
 
 class _Run:
@@ -95,7 +98,7 @@ class _Run:
         self.test_batches = Batches(test_set, config.batch_size, train=False, **shares)
 
         self.model = checkpoint.build(config, self.contract)
-        if config.start_from is not None:
+        if config.start_from is not None and not resuming:
             checkpoint.start_from(self.model, config.start_from)
         if config.batch_norm == "all-reduced":
             all_reduce_batch_norm_(self.model)
@@ -124,20 +127,27 @@ class _Run:
 
     def _resume(self, last: Path) -> None:
         state = checkpoint.load_state(last)
-        now = as_table(self.config)
-        for key, value in state["config"].items():
-            if key not in CIRCUMSTANCES and now.get(key) != value:
-                raise CheckpointError(
-                    f"{last} was trained with {key} = {value!r}, not {now.get(key)!r}: change it back to resume"
-                )
-        checkpoint.load_weights(self.model, state["model"], last)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
-        self.epoch, self.step, self.best_top1 = state["epoch"], state["step"], state["best_top1"]
-        self.sums = Sums(**state["sums"])
-        self.initial = load_signs(self.out / INITIAL)
-        self.previous = {name: words.numpy() for name, words in state["previous_signs"].items()}
-        torch.set_rng_state(state["rng"])
+        try:
+            before, now = state["config"], as_table(self.config)
+            for key in before | now:
+                if key not in CIRCUMSTANCES and before.get(key) != now.get(key):
+                    raise CheckpointError(
+                        f"{last} was trained with {_setting(key, before)}, not {_setting(key, now)}: "
+                        "change it back to resume"
+                    )
+            checkpoint.load_weights(self.model, state["model"], last)
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.schedule.load_state_dict(state["schedule"])
+            self.epoch, self.step, self.best_top1 = state["epoch"], state["step"], state["best_top1"]
+            self.sums = Sums(**state["sums"])
+            self.previous = {name: words.numpy() for name, words in state["previous_signs"].items()}
+            torch.set_rng_state(state["rng"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{last} cannot be resumed from: {type(error).__name__} {error}") from None
+        signs = load_signs(self.out / INITIAL)
+        if {name: words.shape for name, words in signs.items()} != {n: w.shape for n, w in self.initial.items()}:
+            raise CheckpointError(f"{self.out / INITIAL} is of another network: it belongs to this run's first epoch")
+        self.initial = signs
 
     def _save(self) -> None:
         if self.processes.first:
@@ -161,12 +171,15 @@ class _Run:
         while self.epoch < self.config.epochs:
             self._train_epoch(stop)
             self._end_epoch()
-            if stop.is_set():
+            if self.processes.any(stop.is_set()):
                 raise KeyboardInterrupt
+        last = self.log.epochs[-1] if self.log is not None and self.log.epochs else {}
+        return Result(self.out, self.best_top1, last)
+
+    def close(self) -> None:
+        """Whatever happened, the log's files are closed."""
         if self.log is not None:
             self.log.close()
-        last = self.log.epochs[-1] if self.log is not None else {}
-        return Result(self.out, self.best_top1, last)
 
     def _train_epoch(self, stop: threading.Event) -> None:
         if self.step == 0:
@@ -179,7 +192,9 @@ class _Run:
             self.step += 1
             self.sums.seconds += time.perf_counter() - began
             self.progress.step(len(labels), self.sums.loss / self.sums.images, 100 * self.sums.hit1 / self.sums.images)
-            if stop.is_set() and self.step < len(self.batches):
+            # A signal reaches one process before another: they stop together, or one would wait for the other forever.
+            if self.processes.any(stop.is_set()) and self.step < len(self.batches):
+                self._require_finite_weights()
                 self._save()
                 raise KeyboardInterrupt
 
@@ -191,26 +206,39 @@ class _Run:
         parts = self.config.accumulate
         if len(labels) % parts:
             raise ConfigError(f"{len(labels)} images of a process cannot be cut into {parts} equal micro-batches")
+        seen = [0.0, 0.0, 0.0]  # images, loss, hits
         for part, (some, wanted) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True), 1):
             wait = self.processes.world > 1 and part < parts
             with self.parallel.no_sync() if wait else nullcontext():  # type: ignore[operator]
                 logits = self.parallel(some)
                 loss = F.cross_entropy(logits, wanted)
                 ((loss + penalty(self.model)) / parts).backward()  # type: ignore[no-untyped-call]
-            value = float(loss.detach())
-            if not isfinite(value):
-                raise TrainingError(
-                    f"the loss is {value} at step {self.step} of epoch {self.epoch}: lower lr (now {self.config.lr}); "
-                    f"the last good checkpoint stays in {self.out}"
-                )
-            self.sums.images += len(wanted)
-            self.sums.loss += value * len(wanted)
-            self.sums.hit1 += float((logits.detach().argmax(1) == wanted).sum())
+            seen[0] += len(wanted)
+            seen[1] += float(loss.detach()) * len(wanted)
+            seen[2] += float((logits.detach().argmax(1) == wanted).sum())
+        count, total, hits = self.processes.sum(seen)
+        if not isfinite(total):
+            raise self._diverged(f"the loss is {total / count} at step {self.step} of epoch {self.epoch}")
+        self.sums.images += count
+        self.sums.loss += total
+        self.sums.hit1 += hits
         self.optimizer.step()
+
+    def _require_finite_weights(self) -> None:
+        """A checkpoint must be worth resuming from: after a last step that blew up, the one before stays."""
+        for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
+            if not bool(torch.isfinite(tensor).all()):
+                raise self._diverged(f"{name} is not finite after step {self.step - 1} of epoch {self.epoch}")
+
+    def _diverged(self, what: str) -> TrainingError:
+        kept = (self.out / checkpoint.LAST).exists()
+        saved = f"the last good checkpoint stays in {self.out}" if kept else "there was no checkpoint yet"
+        return TrainingError(f"{what}: lower lr (now {self.config.lr}); {saved}")
 
     def _end_epoch(self) -> None:
         """Validate, log, save, in this order: a run that is killed in between does the epoch again and logs it once."""
-        sums = Sums(*self.processes.sum([getattr(self.sums, f.name) for f in fields(Sums)]))
+        self._require_finite_weights()
+        sums = self.sums
         self.processes.share_from_first(self.model)  # running statistics of batch norm
         tested = evaluate(self.model, self.test_batches, self.processes)
         if self.log is not None:
@@ -222,7 +250,7 @@ class _Run:
                 "test_loss": tested["loss"],
                 "top1": tested["top1"],
                 "top5": tested["top5"],
-                "images_per_second": sums.images / sums.seconds * self.processes.world,
+                "images_per_second": sums.images / sums.seconds,
                 "layers": layer_figures(self.model, self.initial, self.previous),
             }
             self.log.add(entry)
@@ -236,6 +264,10 @@ class _Run:
             )
         self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
         self._save()
+
+
+def _setting(key: str, table: dict[str, Any]) -> str:
+    return f"{key} = {table[key]!r}" if key in table else f"no {key}"
 
 
 @contextmanager
