@@ -33,7 +33,7 @@ class _Binary:
             warnings.warn(
                 "training a binary layer whose schedule was never stepped: make "
                 "schedule = rbnn.BinarySchedule(model, optimizer, epochs) and call schedule.step(epoch)",
-                stacklevel=4,
+                stacklevel=5,  # the line that called the layer
             )
             self.method.progress = 0.0
         return self.method.activation(x), self.method.weight(self.weight)

@@ -91,7 +91,7 @@ class RBNN(Method):
             n1, n2 = rotation_shape(weight.numel() // self.groups)
             self.register_buffer("R1", random_orthogonal(n1).to(weight))
             self.register_buffer("R2", random_orthogonal(n2).to(weight))
-            self.register_buffer("rotated_at", torch.tensor(-1, dtype=torch.int64))
+            self.register_buffer("rotated_at", torch.tensor(-1, dtype=torch.int64, device=weight.device))
         betas = {"filter": (filters,), "layer": (1,), "none": None}[alpha]
         self.beta = None if betas is None else nn.Parameter(weight.new_full(betas, beta_start))
 
