@@ -12,7 +12,7 @@ MACs are those of convolutions and linear layers for one example; a tap that fal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -137,7 +137,7 @@ def _layer(name: str, module: nn.Module, call: "_Call", parameters: int) -> Laye
     kind = type(module).__name__
     if _is_batch_norm(module):
         kind = "batch norm"
-        float_bytes = AFFINE_BYTES * int(module.num_features)  # type: ignore[call-overload]
+        float_bytes = AFFINE_BYTES * module.num_features
     elif isinstance(module, _ConvNd):
         kind = "conv"
     elif isinstance(module, nn.Linear):
@@ -166,7 +166,7 @@ def _packed_bytes(bits: int) -> int:
     return -(-bits // 8)
 
 
-def _is_batch_norm(module: nn.Module) -> bool:
+def _is_batch_norm(module: nn.Module) -> TypeGuard[_BatchNorm]:
     """One that folds: without running statistics it is no fixed affine."""
     return isinstance(module, _BatchNorm) and module.running_mean is not None
 
