@@ -50,12 +50,17 @@ def random_orthogonal(n: int, generator: torch.Generator | None = None) -> Tenso
 def polar_factor(g: Tensor) -> Tensor:
     """The orthogonal matrix ``U Vᵀ`` nearest to ``G = U S Vᵀ``; it maximises ``tr(Gᵀ X)`` at the nuclear norm of G.
 
-    A rank-deficient or zero G has many: the SVD picks one that is orthogonal all the same.  One Newton–Schulz
-    step ``X (3I − XᵀX)/2`` squares what float32 left of ``XᵀX − I``, so nothing builds up over a thousand epochs.
+    A rank-deficient or zero G has many: the SVD picks one that is orthogonal all the same.
     """
     u, _, vt = torch.linalg.svd(g)
-    x: Tensor = u @ vt
-    return 1.5 * x - 0.5 * x @ (x.mT @ x)
+    factor: Tensor = u @ vt
+    return factor
+
+
+def polish(r: Tensor) -> Tensor:
+    """One Newton–Schulz step ``R (3I − RᵀR)/2``: it squares what float32 left of ``RᵀR − I``, so that nothing builds up
+    over a thousand epochs."""
+    return 1.5 * r - 0.5 * r @ (r.mT @ r)
 
 
 def rotate(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
@@ -104,7 +109,7 @@ def optimise_rotation(w: Tensor, r1: Tensor, r2: Tensor, cycles: int = 3) -> tup
         b = b_step(matrices, r1, r2)
         r1 = r1_step(matrices, r2, b)
         r2 = r2_step(matrices, r1, b)
-    return r1, r2
+    return polish(r1), polish(r2)
 
 
 def adjustable_weight(w: Tensor, r1: Tensor, r2: Tensor, alpha: Tensor) -> Tensor:

@@ -27,9 +27,10 @@ def _options_from_words(words: list[str]) -> dict[str, Any]:
         if not equals:
             raise ValueError(f"expected KEY=VALUE, got {word!r}")
         try:
-            options[key] = tomllib.loads(f"value = {text}")["value"]
+            table = tomllib.loads(f"value = {text}")
         except tomllib.TOMLDecodeError:
-            options[key] = text
+            table = {}
+        options[key] = table["value"] if len(table) == 1 else text
     return options
 
 

@@ -241,6 +241,8 @@ class _Run:
         sums = self.sums
         self.processes.share_from_first(self.model)  # running statistics of batch norm
         tested = evaluate(self.model, self.test_batches, self.processes)
+        if not isfinite(tested["loss"]):
+            raise self._diverged(f"the loss on the test set is {tested['loss']} after epoch {self.epoch}")
         if self.log is not None:
             entry = {
                 "epoch": self.epoch,
