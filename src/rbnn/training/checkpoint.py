@@ -1,5 +1,6 @@
 """Checkpoints: written whole or not at all, read without executing anything."""
 
+import io
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,12 @@ def save(path: Path, config: TrainConfig, contract: InputContract, model: nn.Mod
         "model": model.state_dict(),
         **more,
     }
-    write_whole(path, lambda file: torch.save(state, file))
+    buffer = io.BytesIO()  # torch.save into a file that a full disk refuses complains of positions, not of the disk
+    torch.save(state, buffer)
+    try:
+        write_whole(path, lambda file: file.write(buffer.getbuffer()))
+    except OSError as error:
+        raise CheckpointError(f"cannot write checkpoint {path}: {error.strerror or error}") from None
 
 
 def load_state(path: Path) -> dict[str, Any]:
