@@ -5,7 +5,7 @@ A group of ``n`` standardised weights is seen as a matrix ``W`` (n1×n2, row-maj
     Rᵀw  =  Vec(R1ᵀ W R2),        R = R1 ⊗ R2,        n = n1·n2,
 
 so that two small orthogonal matrices stand for one of n×n.  They maximise ``tr(B R2ᵀ Wᵀ R1)``, which is
-``√n ‖w‖ cos φ`` with φ the angle between the rotated weights and their signs ``B`` (eq. 10).
+``√n ‖w‖ cos φ`` with φ the angle between the rotated weights and their signs ``B`` (eq. 6).
 
 Shapes: ``w`` is (F, n): F groups that share one pair of rotations.  ``filter`` granularity has one group per
 filter, ``layer`` granularity one group for the whole weight.  The last ``n − n1·n2`` values of a group stay as
@@ -64,7 +64,7 @@ def polish(r: Tensor) -> Tensor:
 
 
 def rotate(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
-    """``Rᵀw = Vec(R1ᵀ W R2)`` for each row of ``w`` (F, n): eq. 9."""
+    """``Rᵀw = Vec(R1ᵀ W R2)`` for each row of ``w`` (F, n): eq. 5."""
     n = r1.shape[0] * r2.shape[0]
     turned = (r1.mT @ as_matrices(w, r1, r2) @ r2).reshape(-1, n)
     return turned if n == w.shape[1] else torch.cat([turned, w[:, n:]], dim=1)
@@ -77,17 +77,17 @@ def as_matrices(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
 
 
 def alignment(w: Tensor, r1: Tensor, r2: Tensor, b: Tensor) -> Tensor:
-    """The objective ``tr(B R2ᵀ Wᵀ R1)`` of eq. 11, summed over the groups."""
+    """The objective ``tr(B R2ᵀ Wᵀ R1)`` of eq. 7, summed over the groups."""
     return (b * (r1.mT @ w @ r2)).sum()
 
 
 def b_step(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
-    """``B = sign(R1ᵀ W R2)`` (eq. 12)."""
+    """``B = sign(R1ᵀ W R2)`` (eq. 8)."""
     return sign(r1.mT @ w @ r2)
 
 
 def r1_step(w: Tensor, r2: Tensor, b: Tensor) -> Tensor:
-    """``R1 = V Uᵀ`` of ``G1 = Σ B R2ᵀ Wᵀ = U S Vᵀ`` (eq. 13)."""
+    """``R1 = V Uᵀ`` of ``G1 = Σ B R2ᵀ Wᵀ = U S Vᵀ`` (eq. 9)."""
     n1 = b.shape[-2]
     # Σ_f B_f (W_f R2)ᵀ as one product over (filter, column).
     g1 = b.transpose(0, 1).reshape(n1, -1) @ (w @ r2).transpose(0, 1).reshape(n1, -1).mT
@@ -95,7 +95,7 @@ def r1_step(w: Tensor, r2: Tensor, b: Tensor) -> Tensor:
 
 
 def r2_step(w: Tensor, r1: Tensor, b: Tensor) -> Tensor:
-    """``R2 = U Vᵀ`` of ``G2 = Σ Wᵀ R1 B = U S Vᵀ`` (eq. 14)."""
+    """``R2 = U Vᵀ`` of ``G2 = Σ Wᵀ R1 B = U S Vᵀ`` (eq. 10)."""
     n2 = b.shape[-1]
     g2 = (r1.mT @ w).reshape(-1, n2).mT @ b.reshape(-1, n2)
     return polar_factor(g2)
@@ -113,7 +113,7 @@ def optimise_rotation(w: Tensor, r1: Tensor, r2: Tensor, cycles: int = 3) -> tup
 
 
 def adjustable_weight(w: Tensor, r1: Tensor, r2: Tensor, alpha: Tensor) -> Tensor:
-    """``w̃ = w + α (Rᵀw − w)`` (eq. 15): ∂w̃/∂w = (1 − α) I + α Rᵀ, the rotation stays in the gradient.
+    """``w̃ = w + α (Rᵀw − w)`` (eq. 11): ∂w̃/∂w = (1 − α) I + α Rᵀ, the rotation stays in the gradient.
 
     ``w`` is (F, n); ``alpha`` is a scalar tensor, (F, 1), or any shape that broadcasts against it.
     """
