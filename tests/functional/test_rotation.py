@@ -12,6 +12,7 @@ from rbnn.functional import (
     factor_pair,
     optimise_rotation,
     polar_factor,
+    polish,
     random_orthogonal,
     rotate,
     rotation_shape,
@@ -125,6 +126,14 @@ def test_polar_factor_of_degenerate_matrices_is_orthogonal_all_the_same(g: Matri
     assert off_identity(x) <= 1e-5
     nuclear = np.linalg.svd(g, compute_uv=False).sum()
     assert float((torch.from_numpy(g) * x.double()).sum()) == pytest.approx(nuclear, rel=1e-5, abs=1e-30)
+
+
+@pytest.mark.parametrize("error", [1e-2, 1e-4])
+def test_polish_squares_what_is_missing(error: float) -> None:
+    r = torch.from_numpy(orthogonal(0, 24) + error * gaussian(1, 24, 24) / 24)
+    before, after = off_identity(r), off_identity(polish(r))
+    assert 1e-2 * error < before
+    assert after < 4 * 24 * before**2
 
 
 @given(sides, sides, seeds)
