@@ -1,4 +1,7 @@
-"""`python signalled_run.py SIGNAL STEP rbnn-words…`: the command line, which gets a signal after so many steps."""
+"""`python signalled_run.py SIGNAL STEP rbnn-words…`: the command line, which gets a signal after so many steps.
+
+Under torchrun, one of the processes gets it.
+"""
 
 import os
 import signal
@@ -22,5 +25,6 @@ def signal_after(steps: int, number: signal.Signals) -> None:
     train.Watch.step = step  # type: ignore[method-assign]
 
 
-signal_after(int(sys.argv[2]), signal.Signals[sys.argv[1]])
+if os.environ.get("LOCAL_RANK", "1") == "1":
+    signal_after(int(sys.argv[2]), signal.Signals[sys.argv[1]])
 sys.exit(main(sys.argv[3:]))

@@ -4,11 +4,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from rbnn.errors import ConfigError
 
@@ -45,6 +47,14 @@ class Processes:
         if self.world > 1:
             for tensor in [*model.parameters(), *model.buffers()]:
                 dist.broadcast(tensor.detach(), src=0)
+
+
+def in_parallel(model: nn.Module) -> DistributedDataParallel:
+    """``model`` with gradients averaged over all processes; buffers are shared by ``share_from_first`` alone."""
+    # torch 2.13 renamed the switch and warns of the old name.
+    new = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+    switch: dict[str, Any] = {"forward_sync_buffers" if new else "broadcast_buffers": False}
+    return DistributedDataParallel(model, **switch)
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:

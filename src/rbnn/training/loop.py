@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from rbnn import data
 from rbnn.errors import CheckpointError, ConfigError, DataError, TrainingError
@@ -24,7 +23,7 @@ from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
 from rbnn.training.batches import Batches
 from rbnn.training.config import CIRCUMSTANCES, CONFIG_NAME, TrainConfig, as_table, as_toml
-from rbnn.training.distributed import Processes, all_reduce_batch_norm_, processes
+from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_parallel, processes
 from rbnn.training.evaluate import evaluate
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
 from rbnn.training.log import RunLog
@@ -114,7 +113,7 @@ class _Run:
         those.share_from_first(self.model)
         self.parallel: nn.Module = self.model
         if those.world > 1:
-            self.parallel = DistributedDataParallel(self.model, broadcast_buffers=False)
+            self.parallel = in_parallel(self.model)
         self.log = RunLog(self.out, self.epoch) if those.first else None
 
     def _prepare_directory(self) -> None:
@@ -233,7 +232,7 @@ class _Run:
     def _diverged(self, what: str) -> TrainingError:
         kept = (self.out / checkpoint.LAST).exists()
         saved = f"the last good checkpoint stays in {self.out}" if kept else "there was no checkpoint yet"
-        return TrainingError(f"{what}: lower lr (now {self.config.lr}); {saved}")
+        return TrainingError(f"{what}: lower lr (now {self.config.lr:g}); {saved}")
 
     def _end_epoch(self) -> None:
         """Validate, log, save, in this order: a run that is killed in between does the epoch again and logs it once."""
@@ -242,7 +241,7 @@ class _Run:
         self.processes.share_from_first(self.model)  # running statistics of batch norm
         tested = evaluate(self.model, self.test_batches, self.processes)
         if not isfinite(tested["loss"]):
-            raise self._diverged(f"the loss on the test set is {tested['loss']} after epoch {self.epoch}")
+            raise self._diverged(f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch}")
         if self.log is not None:
             entry = {
                 "epoch": self.epoch,
