@@ -19,6 +19,7 @@ def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "weight
             factors[id(module.weight)] = 1.0
     for _, layer in binary_layers(model):
         own = layer.method.decay_factors()
+        factors[id(layer.weight)] = own.get("layer.weight", 1.0)
         factors |= {id(p): own[name] for name, p in layer.method.named_parameters() if name in own}
     default = 1.0 if decay == "all" else 0.0
     groups: dict[float, list[nn.Parameter]] = {}
