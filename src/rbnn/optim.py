@@ -38,10 +38,7 @@ class Bop(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _evaluated(closure)
         for group in self.param_groups:
             for w in group["params"]:
                 if w.grad is None:
@@ -70,10 +67,7 @@ class Pair(Optimizer):
         self.param_groups = [group for one in self.both for group in one.param_groups]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _evaluated(closure)
         for one in self.both:
             one.step()
         return loss
@@ -85,6 +79,13 @@ class Pair(Optimizer):
         self.both[0].load_state_dict(state_dict["first"])
         self.both[1].load_state_dict(state_dict["second"])
         self._gather()
+
+
+def _evaluated(closure: Callable[[], Any] | None) -> Any:
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
 
 
 def split(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:

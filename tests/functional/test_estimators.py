@@ -23,9 +23,8 @@ def derivative(name: str, x: np.ndarray, t: float, k: float) -> np.ndarray:
         "ppf": np.maximum(2 - 2 * size, 0),
         "training-aware": np.maximum(k * (sqrt(2) * t - t**2 * size), 0),
         "ede": k * t * (1 - np.tanh(t * x) ** 2),
-        "swish-sign": 5
-        * (2 - 5 * x * np.tanh(5 * x / 2))
-        * np.exp(-np.logaddexp(0, np.logaddexp(5 * x, -5 * x) - LN2)),
+        # 1 + cosh z as exp(log(1 + cosh z)): numpy's cosh overflows beyond 710.
+        "swish-sign": 5 * (2 - z * np.tanh(z / 2)) * np.exp(-np.logaddexp(0, np.logaddexp(z, -z) - LN2)),
         "annealed-tanh": t * (1 - np.tanh(t * x) ** 2),
     }[name]
 

@@ -1,5 +1,5 @@
-"""Methods whose binarized weight is signs times a scale, against their formulas in NumPy: BNN, LAB, BNN+, Bi-Real, IR-Net.
-XNOR-Net has a file of its own."""
+"""Methods whose binarized weight is signs times a scale, against their formulas in NumPy: BNN, LAB, BNN+, Bi-Real and
+IR-Net.  XNOR-Net has a file of its own."""
 
 import numpy as np
 import pytest

@@ -34,6 +34,9 @@ class Method(nn.Module, ABC):
     needs_example = False
     """Whether the method has to see one forward pass before its parameters are complete."""
 
+    inputs_near_one = False
+    """Whether the method compares inputs with a threshold of its own, so that they must not be arbitrarily small."""
+
     def before_sign(self, w: Tensor) -> Tensor:
         """The values whose signs become bits, in the shape of ``w``.  Angles and errors are measured here."""
         return w

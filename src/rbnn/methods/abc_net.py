@@ -33,6 +33,8 @@ class ABCNet(Method):
     weight_estimator    of the weights' signs
     """
 
+    inputs_near_one = True
+
     def __init__(
         self,
         weight: Tensor,

@@ -32,6 +32,8 @@ class DoReFa(Method):
     weight_estimator    of the weight's sign
     """
 
+    inputs_near_one = True
+
     def __init__(
         self, weight: Tensor, *, activation_bits: int = 1, gradient_bits: int = 32, weight_estimator: str = "identity"
     ) -> None:

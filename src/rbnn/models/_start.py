@@ -7,7 +7,9 @@ from rbnn.nn import binary_layers
 
 def start_weights(model: nn.Module, tiny_gammas: bool) -> None:
     """Kaiming-normal convolutions; batch-norm gammas at 1, or at 1e-8 where ``tiny_gammas``, so that every block of a
-    residual network starts as its shortcut alone.  The methods then start from these weights."""
+    residual network starts as its shortcut alone.  A method with a threshold at ½ (DoReFa, ABC-Net) would see nothing
+    of such inputs: its networks start at 1.  The methods then start from these weights."""
+    tiny_gammas = tiny_gammas and not any(layer.method.inputs_near_one for _, layer in binary_layers(model))
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)
