@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import STEPS, assert_same_run, difference, log_of, small, state_of, words
+from runs import STEPS, assert_same_run, difference, log_of, state_of, words
 from two_ranks import all_reduced, all_reduced_in_double, batch_norm_like, batches_of_both
 
 from rbnn.training.distributed import Processes, choose_device
