@@ -73,7 +73,7 @@ def test_resuming_equals_going_on(folder: Path, ranks: list[dict[str, Any]]) -> 
 @pytest.mark.parametrize("name", ["local", "all-reduced float64"])
 def test_both_processes_hold_the_same_bits_after_every_step(name: str, ranks: list[dict[str, Any]]) -> None:
     first, second = (rank[name] for rank in ranks)
-    assert len(first["hashes"]) == 2 * STEPS == len(set(first["hashes"]))
+    assert len(first["hashes"]) == len(set(first["hashes"])) >= 4
     assert first["hashes"] == second["hashes"]
     assert first["losses"] == second["losses"]
     assert sum(key.endswith(".R1") for key in first["model"]) == 18
@@ -90,7 +90,7 @@ def test_with_all_reduced_statistics_two_processes_lose_what_one_does(
     # At the first step the learning rate is 0: weights and rotations are those of the start, in all bits.
     assert ranks[0]["all-reduced"]["hashes"][0] == alone["hashes"][0]
     whole_run = all_reduced_in_double(tmp_path / "float64", one)
-    assert len(whole_run["losses"]) == 2 * STEPS
+    assert len(whole_run["losses"]) == 4
     assert ranks[0]["all-reduced float64"]["losses"] == pytest.approx(whole_run["losses"], abs=1e-9)
     assert ranks[0]["all-reduced float64"]["top1"] == whole_run["top1"]
     # The test must be able to tell: statistics of half the batch are others.
