@@ -1,7 +1,7 @@
 """Time of the rotation update at the start of an epoch, for a whole network.
 
-    python benchmarks/rotation.py --model resnet20-bireal --rotation filter --json
-    python benchmarks/rotation.py --model resnet34 --rotation layer --json
+python benchmarks/rotation.py --model resnet20-bireal --rotation filter --json
+python benchmarks/rotation.py --model resnet34 --rotation layer --json
 """
 
 import argparse

@@ -88,6 +88,19 @@ def test_a_binary_layer_without_a_batch_norm_behind_it_has_an_affine_of_its_own(
     assert bare.float_bytes == 4 * (15 + 5)
 
 
+def test_a_binary_layer_that_is_never_called_keeps_its_affine() -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.idle = rbnn.BinaryLinear(8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    (idle,) = costs(Idle(), torch.zeros(1, 8)).layers
+    assert (idle.calls, idle.binary_macs, idle.output, idle.bytes) == (0, 0, (), 4 + 4 * 8)
+
+
 def test_an_output_that_a_norm_does_not_take_needs_the_affine() -> None:
     class Branches(nn.Module):
         def __init__(self) -> None:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from official_formats import python2_pickle
 
 from rbnn.data import _unpickle
 from rbnn.errors import DataError
-
-from .official_formats import python2_pickle
 
 PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 6)
 
@@ -51,9 +50,7 @@ def test_a_malicious_pickle_is_refused_unexecuted(tmp_path: Path, protocol: int)
     assert not made.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["builtins\neval", "numpy\nload", "numpy.core.multiarray\nscalar", "os\nsystem"]
-)
+@pytest.mark.parametrize("name", ["builtins\neval", "numpy\nload", "numpy.core.multiarray\nscalar", "os\nsystem"])
 def test_nothing_but_arrays_resolves(name: str) -> None:
     with pytest.raises(DataError, match="which no data file needs"):
         _unpickle.batch(b"\x80\x02c" + name.encode() + b"\n.", "here")

@@ -69,7 +69,7 @@ def all_reduced_in_double(out: Path, those: Processes) -> dict[str, Any]:
     Batches.epoch = double  # type: ignore[method-assign]
     torch.set_default_dtype(torch.float64)
     try:
-        return recorded(small(out, batch_norm="all-reduced"), those)
+        return recorded(small(out, batch_norm="all-reduced", limit=128), those)
     finally:
         torch.set_default_dtype(torch.float32)
         Batches.epoch = epoch  # type: ignore[method-assign]

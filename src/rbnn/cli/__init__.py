@@ -89,8 +89,10 @@ def _dispatch(words: list[str]) -> int:
         return 0
     try:
         _run(words[0], words[1:])
-    except SystemExit as end:  # of the parser, after --help or a complaint of its own
-        return end.code if isinstance(end.code, int) else 2
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich's way to say so
+            return 0
+        return end.code if isinstance(end.code, int) else 2  # of the parser: after --help or a complaint of its own
     return 0
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from rbnn import _core
 from rbnn.functional.estimators import Derivative, Tent, sign
@@ -83,6 +84,7 @@ class _Sign(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         tent = ctx.derivative
@@ -108,6 +110,7 @@ class _StandardisedSign(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         x, mean, inverse_std = ctx.saved_tensors
         tent, grad_x = ctx.tent, torch.empty_like(x)
@@ -130,6 +133,7 @@ class _AddHardtanh(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         (out,) = ctx.saved_tensors
         if not _fusable(out):

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def option_a(x: Tensor, stride: int, margin: int) -> Tensor:
@@ -26,6 +27,7 @@ class _OptionA(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         channels = ctx.shape[1]
         out = _zeros(ctx.shape, grad, ctx.format)

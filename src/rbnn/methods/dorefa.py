@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from rbnn.functional import binarize, straight_through
 from rbnn.methods._method import Method
@@ -72,6 +73,7 @@ class _Levels(torch.autograd.Function):
         return level / len(thresholds)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         return grad * ((x >= 0) & (x <= 1)), None
@@ -84,6 +86,7 @@ class _QuantisedGradient(torch.autograd.Function):
         return y.view_as(y)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         steps = ctx.steps
         largest = grad.abs().amax(tuple(range(1, grad.dim())), keepdim=True)

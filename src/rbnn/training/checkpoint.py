@@ -1,6 +1,8 @@
 """Checkpoints: written whole or not at all, read without executing anything."""
 
 import io
+import pickle
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,12 +79,21 @@ def save(path: Path, config: TrainConfig, contract: InputContract, model: nn.Mod
 def load_state(path: Path) -> dict[str, Any]:
     """The contents of a checkpoint, checked to be one of ours; code in it is refused, never run."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        file = path.open("rb")
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except OSError as error:
         raise CheckpointError(f"cannot read checkpoint {path}: {error.strerror or error}") from None
-    except Exception as error:  # a damaged pickle can end in nearly any of them
+    try:
+        with file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about formats of other programs: the sentence below is enough
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # torch's own words advise to load it all the same
+        raise CheckpointError(
+            f"{path} is not a readable checkpoint: it is damaged, or holds other things than tensors, which could be "
+            "programs and are never loaded"
+        ) from None
+    except Exception as error:  # a damaged file can end in nearly any of them
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise CheckpointError(
             f"{path} is not a readable checkpoint ({reason}): it may be cut short or of another program"

@@ -195,6 +195,7 @@ class _Run:
             if self.processes.any(stop.is_set()) and self.step < len(self.batches):
                 self._require_finite_weights()
                 self._save()
+                self.processes.any(False)  # torchrun kills the others once one has left: leave when the file is there
                 raise KeyboardInterrupt
 
     def _train_step(self, images: Tensor, labels: Tensor) -> None:
