@@ -152,9 +152,12 @@ class Site:
             # torch: the last window of a ceiled pool must start inside the picture or its left padding.
             if self.get("ceil", False) and rest % s and count * s < side + p:
                 count += 1
+            taps = range(0, reach, d)
+            if pool and not all(any(p <= i * s + tap < p + side for tap in taps) for i in range(count)):
+                raise self.fail("a window sees nothing of the picture")
             sides.append(count)
-        padded = (shape[0] + 2 * self.get("padding", (0, 0))[0]) * (shape[1] + 2 * self.get("padding", (0, 0))[1])
-        if padded * shape[2] > LARGEST_BUFFER:
+        ph, pw = self.get("padding", (0, 0))
+        if (shape[0] + 2 * ph) * (shape[1] + 2 * pw) * shape[2] > LARGEST_BUFFER:
             raise self.fail(f"padded input is larger than {LARGEST_BUFFER} values")
         return sides[0], sides[1]
 
@@ -175,7 +178,8 @@ def _number(value: Any) -> bool:
 
 def _whole_numbers(count: int, low: int, high: int) -> Callable[[Site, str, Any], None]:
     def check(site: Site, role: str, value: Any) -> None:
-        if not (isinstance(value, list | tuple) and len(value) == count and all(_whole(v, low, high) for v in value)):
+        listed = isinstance(value, list | tuple) and len(value) == count
+        if not listed or not all(_whole(v, low, high) for v in value):
             raise site.fail(f"{role} must be {count} whole numbers from {low} to {high}, got {value!r}")
 
     return check
@@ -190,8 +194,9 @@ def _one_of(*values: Any) -> Callable[[Site, str, Any], None]:
 
 
 def _check_activation(site: Site, role: str, value: Any) -> None:
-    known = isinstance(value, list | tuple) and value and isinstance(value[0], str) and value[0] in ACTIVATIONS
-    if not known or len(value) != 1 + ACTIVATIONS[value[0]] or not all(map(_number, value[1:])):
+    named = isinstance(value, list | tuple) and value and isinstance(value[0], str)
+    numbers = ACTIVATIONS.get(value[0]) if named else None
+    if numbers is None or len(value) != 1 + numbers or not all(map(_number, value[1:])):
         raise site.fail(f"{role} must be a known activation with its numbers, got {value!r}")
     if value[0] == "hardtanh" and value[1] > value[2]:
         raise site.fail(f"{role}: low {value[1]} is above high {value[2]}")
@@ -310,8 +315,8 @@ def _slice_shape(site: Site) -> Shape:
 
 def _pad_shape(site: Site) -> Shape:
     before, after = site.operation.attributes["before"], site.operation.attributes["after"]
-    height, width, channels = (b + side + a for b, side, a in zip(before, site.shape("x"), after, strict=True))
-    return height, width, channels
+    height, width, channels = site.shape("x")
+    return before[0] + height + after[0], before[1] + width + after[1], before[2] + channels + after[2]
 
 
 def _constant_shape(site: Site) -> Shape:
@@ -322,7 +327,7 @@ def _constant_shape(site: Site) -> Shape:
 
 @dataclass(frozen=True)
 class Kind:
-    """Roles of an operation: of buffers → their type, of tensors → their dtype (``?`` = optional), of attributes."""
+    """Roles of an operation: buffers → their type, tensors → their dtype (``?``: optional), attributes."""
 
     inputs: dict[str, str]
     outputs: dict[str, str]
@@ -378,11 +383,12 @@ KINDS: dict[str, Kind] = {
     "reshape": Kind(_X, _FLOAT, {}, {"order": _Attribute(_one_of("chw", "hwc"))}, _reshape_shape),
     "slice": Kind(
         _X, _FLOAT, {},
-        {"start": _TRIPLE, "stop": _TRIPLE, "step": _Attribute(_whole_numbers(3, 1, LARGEST_CHANNELS))}, _slice_shape,
+        {"start": _TRIPLE, "stop": _TRIPLE, "step": _Attribute(_whole_numbers(3, 1, LARGEST_CHANNELS))},
+        _slice_shape,
     ),
     "pad": Kind(
-        _X, _FLOAT, {}, {"before": _TRIPLE, "after": _TRIPLE, "value": _Attribute(_check_number, optional=True)},
-        _pad_shape,
+        _X, _FLOAT, {},
+        {"before": _TRIPLE, "after": _TRIPLE, "value": _Attribute(_check_number, optional=True)}, _pad_shape,
     ),
     "constant": Kind({}, _FLOAT, {"value": "float32"}, {}, _constant_shape),
 }  # fmt: skip

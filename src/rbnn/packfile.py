@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
     )
 
 
-def _fields(value: Any, what: str, types: dict[str, type]) -> dict[str, Any]:
+def _fields(value: Any, what: str, types: Mapping[str, type]) -> dict[str, Any]:
     """``value`` as a mapping with exactly these fields."""
     if not isinstance(value, dict) or set(value) != set(types):
         raise PackError(f"{what} must have exactly the fields {', '.join(types)}")

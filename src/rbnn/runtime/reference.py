@@ -1,6 +1,6 @@
 """The oracle: every operation of a packed network in NumPy, written to be obviously right.
 
-Pictures are (images, height, width, channels); signs are float32 arrays of ±1.  docs/format.md has the definitions.
+Pictures are (images, height, width, channels); signs are ±1 in float32.  Definitions: docs/format.md.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,11 @@ def run_all(graph: Graph, images: Array) -> dict[str, Array]:
 
 
 def run_operation(
-    operation: Operation, inputs: Inputs, tensors: Inputs, declared: dict[str, tuple[int, int, int]], images: int
+    operation: Operation,
+    inputs: Inputs,
+    tensors: Inputs,
+    declared: dict[str, tuple[int, int, int]],
+    images: int,
 ) -> dict[str, Array]:
     """What one operation writes, by role."""
     kind, attributes = operation.kind, operation.attributes
@@ -66,50 +70,45 @@ def unpack(bits: Array, channels: int) -> Array:
 
 def _windows(
     x: Array, attributes: dict[str, Any], fill: float, default_stride: tuple[int, int] = (1, 1)
-) -> list[list[Array]]:
-    """For each tap of the kernel the picture that this tap sees: ``result[ky][kx]`` is (N, H', W', C)."""
+) -> list[Array]:
+    """The picture that each tap of the kernel sees, (N, H', W', C), tap after tap, row by row."""
     (kh, kw), (sh, sw) = attributes["kernel"], attributes.get("stride", default_stride)
     (ph, pw), (dh, dw) = attributes.get("padding", (0, 0)), attributes.get("dilation", (1, 1))
-    sides = []
-    for side, k, s, p, d in ((x.shape[1], kh, sh, ph, dh), (x.shape[2], kw, sw, pw, dw)):
-        rest = side + 2 * p - d * (k - 1) - 1
-        count = rest // s + 1
-        if attributes.get("ceil", False) and rest % s and count * s < side + p:
-            count += 1
-        sides.append(count)
-    extra = [max(0, (n - 1) * s + d * (k - 1) + 1 - side - 2 * p) for n, k, s, p, d, side in (
-        (sides[0], kh, sh, ph, dh, x.shape[1]), (sides[1], kw, sw, pw, dw, x.shape[2]))]  # fmt: skip
-    padded = np.pad(x, ((0, 0), (ph, ph + extra[0]), (pw, pw + extra[1]), (0, 0)), constant_values=fill)
+    ceil = attributes.get("ceil", False)
+    rows, columns = _count(x.shape[1], kh, sh, ph, dh, ceil), _count(x.shape[2], kw, sw, pw, dw, ceil)
+    high, wide = (rows - 1) * sh + dh * (kh - 1) + 1, (columns - 1) * sw + dw * (kw - 1) + 1
+    padded = np.pad(x, ((0, 0), (ph, high), (pw, wide), (0, 0)), constant_values=fill)
     return [
-        [
-            padded[:, ky * dh : ky * dh + sh * (sides[0] - 1) + 1 : sh, kx * dw : kx * dw + sw * (sides[1] - 1) + 1 : sw]
-            for kx in range(kw)
-        ]
+        padded[:, ky * dh :, kx * dw :][:, : (rows - 1) * sh + 1 : sh, : (columns - 1) * sw + 1 : sw]
         for ky in range(kh)
+        for kx in range(kw)
     ]
+
+
+def _count(side: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
+    """Positions of a kernel along one side."""
+    rest = side + 2 * padding - dilation * (kernel - 1) - 1
+    count = rest // stride + 1
+    # As in torch: the last window of a ceiled pool starts inside the picture or its left padding.
+    return count + (ceil and rest % stride > 0 and count * stride < side + padding)
 
 
 def float_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     weight, groups = tensors["weight"].astype(np.float64), attributes.get("groups", 1)
-    outputs, inputs = weight.shape[0] // groups, x.shape[3] // groups
     parts = []
-    for g in range(groups):
-        part: Any = 0.0
-        for ky, row in enumerate(_windows(x[..., g * inputs : (g + 1) * inputs].astype(np.float64), attributes, 0.0)):
-            for kx, seen in enumerate(row):
-                part = part + seen @ weight[g * outputs : (g + 1) * outputs, ky, kx].T
-        parts.append(part)
+    for picture, filters in zip(np.split(x, groups, 3), np.split(weight, groups, 0), strict=True):
+        taps = filters.reshape(len(filters), -1, filters.shape[3])
+        windows = _windows(picture.astype(np.float64), attributes, 0.0)
+        parts.append(sum(seen @ taps[:, tap].T for tap, seen in enumerate(windows)))
     return np.concatenate(parts, -1).astype(np.float32)
 
 
 def binary_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     """Whole numbers: padded taps are 0 (or −1), so the plain sum of products is the definition."""
     weight = unpack(tensors["weight"], x.shape[3]).astype(np.int64)
-    total: Any = 0
-    for ky, row in enumerate(_windows(x.astype(np.int64), attributes, attributes.get("pad", 0))):
-        for kx, seen in enumerate(row):
-            total = total + seen @ weight[:, ky, kx].T
-    return np.asarray(total)
+    taps = weight.reshape(len(weight), -1, weight.shape[3])
+    windows = _windows(x.astype(np.int64), attributes, attributes.get("pad", 0))
+    return np.asarray(sum(seen @ taps[:, tap].T for tap, seen in enumerate(windows)))
 
 
 def finish(total: Array, inputs: Inputs, tensors: Inputs, attributes: dict[str, Any]) -> dict[str, Array]:
@@ -152,41 +151,32 @@ def activation(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
         return np.minimum(np.maximum(x, 0), 6)
     if name in ("prelu", "leaky_relu"):
         slope = tensors["slope"] if name == "prelu" else np.float32(numbers[0])
-        return np.where(x > 0, x, x * slope)
+        return np.asarray(np.where(x > 0, x, x * slope))
     if name == "sigmoid":
         return (1 / (1 + np.exp(-x.astype(np.float64).clip(-500, 500)))).astype(np.float32)
     if name == "hardswish":
         return np.asarray(x * np.minimum(np.maximum(x + 3, 0), 6) / 6)
-    return np.abs(x)
+    return np.asarray(np.abs(x))
 
 
 def max_pool(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    rows = _windows(x, attributes, -np.inf, attributes["kernel"])
-    return np.max([seen for row in rows for seen in row], 0)
+    return np.max(_windows(x, attributes, -np.inf, attributes["kernel"]), 0)
 
 
 def avg_pool(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    """Padding counts as pixels of value 0 with ``count_padding``; what a ceiled window sees beyond it never counts."""
+    """``count_padding`` counts padding as pixels of 0; what a ceiled window sees beyond never counts."""
     ph, pw = attributes.get("padding", (0, 0))
-    inside = np.ones_like(x, dtype=np.float64)
-    rows = _windows(x.astype(np.float64), attributes, 0.0, attributes["kernel"])
-    if attributes.get("count_padding", True):
-        inside = np.pad(inside, ((0, 0), (ph, ph), (pw, pw), (0, 0)), constant_values=1.0)
-        counted = _windows(inside, attributes | {"padding": (0, 0), "ceil": False}, 0.0, attributes["kernel"])
-        if attributes.get("ceil", False):
-            counted = _windows_like(inside, attributes, rows[0][0].shape)
-    else:
-        counted = _windows(inside, attributes, 0.0, attributes["kernel"])
-    count = np.sum([seen for row in counted for seen in row], 0)
-    return np.asarray(np.sum([seen for row in rows for seen in row], 0) / count)
-
-
-def _windows_like(padded: Array, attributes: dict[str, Any], shape: tuple[int, ...]) -> list[list[Array]]:
-    """Windows over a picture that is padded already, as many as ``shape`` has."""
+    counts = np.pad(
+        np.ones_like(x, np.float64), ((0, 0), (ph, ph), (pw, pw), (0, 0)),
+        constant_values=float(attributes.get("count_padding", True)),
+    )  # fmt: skip
+    values = np.sum(_windows(x.astype(np.float64), attributes, 0.0, attributes["kernel"]), 0)
+    unpadded = attributes | {"padding": (0, 0), "ceil": False}
     (kh, kw), (sh, sw) = attributes["kernel"], attributes.get("stride", attributes["kernel"])
-    high, wide = (shape[1] - 1) * sh + kh, (shape[2] - 1) * sw + kw
-    grown = np.pad(padded, ((0, 0), (0, max(0, high - padded.shape[1])), (0, max(0, wide - padded.shape[2])), (0, 0)))
-    return [[grown[:, ky : high - kh + ky + 1 : sh, kx : wide - kw + kx + 1 : sw] for kx in range(kw)] for ky in range(kh)]
+    # Padding is in the picture already; room for ceiled windows, then cut to the windows that there are.
+    grown = np.pad(counts, ((0, 0), (0, kh + sh), (0, kw + sw), (0, 0)))
+    count = np.sum(_windows(grown, unpadded, 0.0, attributes["kernel"]), 0)
+    return np.asarray(values / count[:, : values.shape[1], : values.shape[2]])
 
 
 def max_pool_bits(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
@@ -219,8 +209,8 @@ def reshape(x: Array, order: str, shape: tuple[int, int, int]) -> Array:
 
 
 def cut(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    steps = [slice(*each) for each in zip(attributes["start"], attributes["stop"], attributes["step"], strict=True)]
-    return x[:, *steps]
+    ends = zip(attributes["start"], attributes["stop"], attributes["step"], strict=True)
+    return x[:, *[slice(*each) for each in ends]]
 
 
 def pad(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:

@@ -17,8 +17,8 @@ ENVIRONMENT = "RBNN_KERNELS"
 
 
 class Session:
-    """``Session("net.rbnn", threads=2)(images)``: float32 pictures (N, C, H, W), normalised as in training, to answers
-    (N, classes), or (N, C, H, W) where the network ends in a map.
+    """``Session("net.rbnn", threads=2)(images)``: float32 pictures (N, C, H, W), normalised as in training,
+    to answers (N, classes), or (N, C, H, W) where the network ends in a map.
 
     Any number of sessions and of threads may be used at once.
     """
@@ -40,7 +40,7 @@ class Session:
     @property
     def kernels(self) -> str:
         """Which kernels do the work."""
-        return self._program.kernels
+        return str(self._program.kernels)
 
     @property
     def classes(self) -> tuple[str, ...]:
