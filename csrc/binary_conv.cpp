@@ -16,19 +16,22 @@
 namespace rbnn {
 namespace {
 
-std::size_t count_bits(Word x) {
-    std::size_t count = 0;
-    for (; x != 0; x &= x - 1) ++count;
-    return count;
+std::size_t ones(const Word* words, std::size_t count) {
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < count; ++i) total += static_cast<std::size_t>(__builtin_popcountll(words[i]));
+    return total;
 }
 
-// Ors `bits` bits of `from` into `to` at bit `at`.  `to` has a word more than its bits need.
-void append_bits(const Word* from, std::size_t bits, Word* to, std::size_t at) {
-    const std::size_t shift = at % kWordBits;
-    to += at / kWordBits;
-    for (std::size_t i = 0; i < words_for(bits); ++i, ++to) {
-        to[0] |= from[i] << shift;
-        if (shift != 0) to[1] |= from[i] >> (kWordBits - shift);
+// Ors `count` bits of `from`, starting at bit `first`, into `to` at bit `at`.  Both have a word more than their bits need.
+void or_bits(const Word* from, std::size_t first, std::size_t count, Word* to, std::size_t at) {
+    while (count > 0) {
+        const std::size_t right = first % kWordBits, left = at % kWordBits, n = std::min(count, kWordBits);
+        // Two shifts each, since a shift by 64 is undefined.
+        Word word = from[first / kWordBits] >> right | from[first / kWordBits + 1] << 1 << (kWordBits - 1 - right);
+        word &= ~Word{0} >> (kWordBits - n);
+        to[at / kWordBits] |= word << left;
+        to[at / kWordBits + 1] |= word >> 1 >> (kWordBits - 1 - left);
+        first += n, at += n, count -= n;
     }
 }
 
@@ -42,8 +45,12 @@ public:
           finish_(reader, window_.y.count, window_.x.count, channels_) {
         const std::size_t taps = window_.y.kernel * window_.x.kernel;
         const std::size_t apart = taps * words_for(in_.channels), together = words_for(taps * in_.channels);
-        dense_ = together < apart;
-        row_words_ = dense_ ? together : apart;
+        if (in_.channels % kernels_.unit_bits == 0)
+            layout_ = Layout::close;
+        else
+            layout_ = together < apart ? Layout::gathered : Layout::padded;
+        pixel_bits_ = layout_ == Layout::padded ? words_for(in_.channels) * kWordBits : in_.channels;
+        row_words_ = words_for(taps * pixel_bits_);
         reader.require(row_words_ * kWordBits * words_for(channels_) * kBlock <= (std::size_t{1} << 33),
                        "the weight is too large");
         const std::vector<Word> rows = read_weights(reader);
@@ -54,7 +61,7 @@ public:
 
     void run(const Run& run) const override {
         auto* operand = reinterpret_cast<std::uint8_t*>(run.arena + scratch_offset);
-        if (dense_)
+        if (layout_ == Layout::gathered)
             gather(run, operand);
         else
             copy_padded(run, operand);
@@ -90,15 +97,14 @@ private:
         const Tensor& tensor =
             reader.tensor("weight", Tensor::Type::uint8, {channels_, window_.y.kernel, window_.x.kernel, bytes});
         const auto* from = static_cast<const std::uint8_t*>(tensor.data);
-        std::vector<Word> rows(channels_ * row_words_ + 1, 0), tap(in_words());
+        std::vector<Word> rows(channels_ * row_words_ + 1, 0), tap(in_words() + 1);
         for (std::size_t o = 0; o < channels_; ++o)
             for (std::size_t t = 0; t < taps; ++t, from += bytes) {
                 std::fill(tap.begin(), tap.end(), 0);
                 for (std::size_t i = 0; i < bytes; ++i) tap[i / 8] |= static_cast<Word>(from[i]) << (i % 8 * 8);
                 if (in_.channels % kWordBits != 0)
-                    reader.require(tap.back() >> (in_.channels % kWordBits) == 0, "the weight has bits beyond its channels");
-                append_bits(tap.data(), in_.channels, rows.data() + o * row_words_,
-                            dense_ ? t * in_.channels : t * in_words() * kWordBits);
+                    reader.require(tap[in_words() - 1] >> (in_.channels % kWordBits) == 0, "the weight has bits beyond its channels");
+                or_bits(tap.data(), 0, in_.channels, rows.data() + o * row_words_, t * pixel_bits_);
             }
         return rows;
     }
@@ -114,14 +120,14 @@ private:
 
     // Where each output pixel's taps lie in the operand.
     void lay_out(const Reader& reader) {
-        const std::size_t unit = kernels_.operand_bytes, pixel_bytes = in_words() * unit;
-        const std::size_t row_bytes = window_.x.padded() * pixel_bytes;
+        const std::size_t pixel_bytes = bytes(pixel_bits_), row_bytes = window_.x.padded() * pixel_bytes;
         offsets_.resize(window_.positions());
         std::size_t total;
-        if (dense_) {
-            total = window_.positions() * row_words_ * unit;
-            for (std::size_t i = 0; i < offsets_.size(); ++i) offsets_[i] = static_cast<std::uint32_t>(i * row_words_ * unit);
-            segments_ = {{0, static_cast<std::uint32_t>(row_words_ * unit)}};
+        if (layout_ == Layout::gathered) {
+            const std::size_t each = bytes(row_words_ * kWordBits);
+            total = window_.positions() * each;
+            for (std::size_t i = 0; i < offsets_.size(); ++i) offsets_[i] = static_cast<std::uint32_t>(i * each);
+            add_segment(0, each);
         } else {
             total = window_.y.padded() * row_bytes;
             for (std::size_t y = 0; y < window_.y.count; ++y)
@@ -138,9 +144,16 @@ private:
             }
         }
         reader.require(total < (std::size_t{1} << 31), "the input is too large");
-        // A row of `gather` stands behind the operand.
-        scratch_bytes = aligned(total) + (row_words_ + 1) * sizeof(Word);
+        // `expand` writes whole words: the last may reach over the end.  `gather` keeps its rows behind the operand.
+        operand_bytes_ = aligned(total + bytes(kWordBits));
+        scratch_bytes = operand_bytes_;
+        if (layout_ == Layout::gathered) scratch_bytes += (window_.y.kernel * line_words() + row_words_ + 1) * sizeof(Word);
     }
+
+    // Bytes of the operand for so many bits.
+    std::size_t bytes(std::size_t bits) const { return bits * kernels_.operand_bytes / kWordBits; }
+    // Words of a padded line of pixels without gaps, and one more for or_bits.
+    std::size_t line_words() const { return words_for(window_.x.padded() * in_.channels) + 1; }
 
     void add_segment(std::size_t offset, std::size_t length) {
         segments_.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(length)});
@@ -179,61 +192,80 @@ private:
     }
 
     std::int32_t count_tap(const Word* row, std::size_t tap) const {
-        std::size_t count = 0;
-        if (dense_) {
-            for (std::size_t bit = tap * in_.channels; bit < (tap + 1) * in_.channels; ++bit)
-                count += row[bit / kWordBits] >> (bit % kWordBits) & 1;
-        } else {
-            for (std::size_t i = 0; i < in_words(); ++i) count += count_bits(row[tap * in_words() + i]);
-        }
+        const std::size_t first = tap * pixel_bits_;
+        std::int64_t count = 0;
+        if (first % kWordBits == 0 && in_.channels % kWordBits == 0)
+            return static_cast<std::int32_t>(ones(row + first / kWordBits, in_words()));
+        for (std::size_t bit = first; bit < first + in_.channels; ++bit)
+            count += static_cast<std::int64_t>(row[bit / kWordBits] >> (bit % kWordBits) & 1);
         return static_cast<std::int32_t>(count);
     }
 
     // Pixels lie in the operand as in the picture, with a margin of zeros.
     void copy_padded(const Run& run, std::uint8_t* operand) const {
-        const std::size_t pixel_bytes = in_words() * kernels_.operand_bytes;
+        const std::size_t pixel_bytes = bytes(pixel_bits_);
         const std::size_t row_bytes = window_.x.padded() * pixel_bytes, margin = window_.x.padding * pixel_bytes;
         const Word* in = run.words(in_);
         std::memset(operand, 0, window_.y.padding * row_bytes);
         operand += window_.y.padding * row_bytes;
         for (std::size_t y = 0; y < in_.height; ++y, operand += row_bytes, in += in_.width * in_words()) {
             std::memset(operand, 0, margin);
-            kernels_.expand(in, in_.width * in_words(), operand + margin);
+            kernels_.expand(in, in_.width, in_words(), pixel_bytes, operand + margin);
             std::memset(operand + row_bytes - margin, 0, margin);
         }
         std::memset(operand, 0, window_.y.padding * row_bytes);
     }
 
-    // Narrow inputs would leave most of each word empty: each output pixel gets its own row, tap after tap without gaps.
+    // Each output pixel gets its own row, tap after tap without gaps.  The input lines that a line of output pixels sees
+    // are made free of gaps first, so that taps side by side are copied as one.
     void gather(const Run& run, std::uint8_t* operand) const {
-        const std::size_t words = in_words(), taps_x = window_.x.kernel;
-        auto* row = reinterpret_cast<Word*>(operand + aligned(window_.positions() * row_words_ * kernels_.operand_bytes));
-        const Word* in = run.words(in_);
+        const std::size_t words = line_words(), each = bytes(row_words_ * kWordBits), channels = in_.channels;
+        const bool adjoining = window_.x.dilation == 1;
+        const std::size_t run_bits = adjoining ? window_.x.kernel * channels : channels;
+        const std::size_t runs = adjoining ? 1 : window_.x.kernel;
+        auto* lines = reinterpret_cast<Word*>(operand + operand_bytes_);
+        Word* row = lines + window_.y.kernel * words;
         for (std::size_t y = 0; y < window_.y.count; ++y) {
-            const auto [y0, y1] = window_.y.inside(y);
-            for (std::size_t x = 0; x < window_.x.count; ++x, operand += row_words_ * kernels_.operand_bytes) {
-                const auto [x0, x1] = window_.x.inside(x);
+            std::fill(lines, row, 0);
+            const auto [first, last] = window_.y.inside(y);
+            for (std::size_t ky = first; ky < last; ++ky) {
+                const Word* in = run.words(in_) + (window_.y.start(y) + ky * window_.y.dilation - window_.y.padding) *
+                                                      in_.width * in_words();
+                for (std::size_t x = 0; x < in_.width; ++x)
+                    append(in + x * in_words(), lines + ky * words, (window_.x.padding + x) * channels);
+            }
+            for (std::size_t x = 0; x < window_.x.count; ++x, operand += each) {
                 std::fill(row, row + row_words_ + 1, 0);
-                for (std::size_t ky = y0; ky < y1; ++ky) {
-                    const std::size_t from_y = window_.y.start(y) + ky * window_.y.dilation - window_.y.padding;
-                    for (std::size_t kx = x0; kx < x1; ++kx) {
-                        const std::size_t from_x = window_.x.start(x) + kx * window_.x.dilation - window_.x.padding;
-                        append_bits(in + (from_y * in_.width + from_x) * words, in_.channels, row,
-                                    (ky * taps_x + kx) * in_.channels);
-                    }
-                }
-                kernels_.expand(row, row_words_, operand);
+                for (std::size_t ky = first; ky < last; ++ky)
+                    for (std::size_t i = 0; i < runs; ++i)
+                        or_bits(lines + ky * words, (window_.x.start(x) + i * window_.x.dilation) * channels, run_bits, row,
+                                (ky * window_.x.kernel + i) * channels);
+                kernels_.expand(row, 1, row_words_, each, operand);
             }
         }
     }
+
+    // Ors the words of one pixel, whose tail bits are 0, into a line at bit `at`.
+    void append(const Word* pixel, Word* line, std::size_t at) const {
+        line += at / kWordBits;
+        for (std::size_t i = 0; i < in_words(); ++i) {
+            line[i] |= pixel[i] << at % kWordBits;
+            // The tail of the last word may have no place in the line, nor any bits.
+            if (const Word rest = pixel[i] >> 1 >> (kWordBits - 1 - at % kWordBits)) line[i + 1] |= rest;
+        }
+    }
+
+    // How pixels lie in the operand: without gaps because units do not split them, padded to words, or gathered for each
+    // output pixel where padding would leave much of each word empty.
+    enum class Layout { close, padded, gathered };
 
     const Buffer& in_;
     Window window_;
     const Kernels& kernels_;
     std::size_t channels_;
     FinishSpec finish_;
-    bool dense_ = false;
-    std::size_t row_words_ = 0, block_bytes_ = 0;
+    Layout layout_;
+    std::size_t pixel_bits_ = 0, row_words_ = 0, block_bytes_ = 0, operand_bytes_ = 0;
     AlignedBytes weights_;
     std::vector<std::uint32_t> offsets_, bases_;
     std::vector<Segment> segments_;

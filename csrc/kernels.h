@@ -60,9 +60,11 @@ struct Kernels {
     const char* name;
     bool (*supported)();
 
-    // Bits → operand: `operand_bytes` bytes for each word of 64 bits.
-    std::size_t operand_bytes;
-    void (*expand)(const Word* words, std::size_t count, std::uint8_t* out);
+    // The operand is made of bytes that stand for `unit_bits` bits each (a word: for 8), 64 / unit_bits to a word.
+    std::size_t unit_bits, operand_bytes;
+    // Pixels of `words` words each → pixels `stride` bytes apart, one after the other: what is written beyond a stride
+    // is overwritten by the next pixel.
+    void (*expand)(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out);
     // Rows of `words` words, one per output channel → the order in which binary_conv reads one block.
     std::size_t (*tiled_bytes)(std::size_t words);
     void (*tile_weights)(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out);

@@ -33,6 +33,9 @@ struct Lanes {
     static Float smaller(Float a, Float b) { return _mm256_min_ps(a, b); }
     static Float larger(Float a, Float b) { return _mm256_max_ps(a, b); }
     static Int load_ints(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+    static Int load_ints(const std::uint16_t* p) {
+        return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    }
     static Float from_ints(Int v) { return _mm256_cvtepi32_ps(v); }
     static Int minus_twice(Int base, Int n) { return _mm256_sub_epi32(base, _mm256_add_epi32(n, n)); }
     static unsigned above(Float a, Float b) {
@@ -66,14 +69,15 @@ constexpr Tables make_tables() {
 }
 constexpr Tables kTables = make_tables();
 
-void expand(const Word* words, std::size_t count, std::uint8_t* out) {
+void expand(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
     const __m128i low = _mm_set1_epi8(0x3c);
-    for (std::size_t i = 0; i < count; ++i, out += kNibblesPerWord) {
-        const __m128i word = _mm_cvtsi64_si128(static_cast<long long>(words[i]));
-        const __m128i even = _mm_and_si128(_mm_slli_epi64(word, 2), low);
-        const __m128i odd = _mm_and_si128(_mm_srli_epi64(word, 2), low);
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_unpacklo_epi8(even, odd));
-    }
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
+        for (std::size_t i = 0; i < words; ++i) {
+            const __m128i word = _mm_cvtsi64_si128(static_cast<long long>(in[i]));
+            const __m128i even = _mm_and_si128(_mm_slli_epi64(word, 2), low);
+            const __m128i odd = _mm_and_si128(_mm_srli_epi64(word, 2), low);
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * kNibblesPerWord), _mm_unpacklo_epi8(even, odd));
+        }
 }
 
 std::size_t tiled_bytes(std::size_t words) { return words * kNibblesPerWord * kBlock; }
@@ -90,28 +94,31 @@ void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std
         }
 }
 
-// Adds 32 bytes of counts to 32 16-bit counts.
-RBNN_INLINE void flush(__m256i bytes, std::uint16_t* counts) {
+// sum += x by bytes, in place.  Left to itself GCC moves sums from register to register and spills them.
+RBNN_INLINE void add_to(__m256i& sum, __m256i x) { asm("vpaddb %1, %0, %0" : "+x"(sum) : "x"(x)); }
+
+// Adds 32 bytes of counts to 32 16-bit counts; the first time there is nothing to add to.
+RBNN_INLINE void flush(__m256i bytes, std::uint16_t* counts, bool first) {
     auto* to = reinterpret_cast<__m256i*>(counts);
     const __m256i zero = _mm256_setzero_si256();
-    _mm256_store_si256(to, _mm256_add_epi16(_mm256_load_si256(to), _mm256_unpacklo_epi8(bytes, zero)));
-    _mm256_store_si256(to + 1, _mm256_add_epi16(_mm256_load_si256(to + 1), _mm256_unpackhi_epi8(bytes, zero)));
-}
-
-RBNN_INLINE void widen(std::uint16_t* from, std::uint32_t* to, std::size_t n) {
-    for (std::size_t i = 0; i < n; i += 8) {
-        const __m256i more = _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(from + i)));
-        auto* sum = reinterpret_cast<__m256i*>(to + i);
-        _mm256_store_si256(sum, _mm256_add_epi32(_mm256_load_si256(sum), more));
-        _mm_store_si128(reinterpret_cast<__m128i*>(from + i), _mm_setzero_si128());
+    __m256i low = _mm256_unpacklo_epi8(bytes, zero), high = _mm256_unpackhi_epi8(bytes, zero);
+    if (!first) {
+        low = _mm256_add_epi16(low, _mm256_load_si256(to));
+        high = _mm256_add_epi16(high, _mm256_load_si256(to + 1));
     }
+    _mm256_store_si256(to, low);
+    _mm256_store_si256(to + 1, high);
 }
 
-// Counts of kPixels pixels × kVectors·32 channels: 12 + 2 + 2 registers at 6 × 2.
+void widen(const std::uint16_t* from, std::uint32_t* to, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+// Counts of kPixels pixels × kVectors·32 channels: 12 + 2 + 2 registers at 6 × 2.  Where 16 bits might not hold a count,
+// `wide` takes it, else it is null and `counts` is the result.
 template <int kPixels, int kVectors>
 RBNN_INLINE void count_tile(const BinaryConv& job, const std::uint8_t* weights, std::size_t pixel,
-                            std::uint32_t (*counts)[kBlock]) {
-    alignas(32) std::uint16_t partial[kPixels][kBlock] = {};
+                            std::uint16_t (*counts)[kBlock], std::uint32_t (*wide)[kBlock]) {
     const std::uint8_t* in[kPixels];
     for (int p = 0; p < kPixels; ++p) in[p] = job.operand + job.pixel_offset[pixel + p];
     const auto* tables = &kTables.rows[0][0];
@@ -131,31 +138,38 @@ RBNN_INLINE void count_tile(const BinaryConv& job, const std::uint8_t* weights, 
                 for (int p = 0; p < kPixels; ++p) {
                     const __m256i table =
                         _mm256_load_si256(reinterpret_cast<const __m256i*>(tables + 8 * std::size_t{in[p][k]}));
-                    for (int v = 0; v < kVectors; ++v)
-                        acc[p][v] = _mm256_add_epi8(acc[p][v], _mm256_shuffle_epi8(table, w[v]));
+                    for (int v = 0; v < kVectors; ++v) add_to(acc[p][v], _mm256_shuffle_epi8(table, w[v]));
                 }
             }
             for (int p = 0; p < kPixels; ++p)
-                for (int v = 0; v < kVectors; ++v) flush(acc[p][v], partial[p] + 32 * v);
-            if (++flushes == kFlushesPerWidening) {
+                for (int v = 0; v < kVectors; ++v) flush(acc[p][v], counts[p] + 32 * v, flushes == 0);
+            if (++flushes == kFlushesPerWidening && wide) {
                 flushes = 0;
-                for (int p = 0; p < kPixels; ++p) widen(partial[p], counts[p], 32 * kVectors);
+                for (int p = 0; p < kPixels; ++p) widen(counts[p], wide[p], 32 * kVectors);
             }
         }
     }
-    for (int p = 0; p < kPixels; ++p) widen(partial[p], counts[p], 32 * kVectors);
+    if (wide && flushes != 0)
+        for (int p = 0; p < kPixels; ++p) widen(counts[p], wide[p], 32 * kVectors);
 }
 
 struct BinaryTile {
     template <int kPixels>
     static void run(const BinaryConv& job, std::size_t block, std::size_t pixel) {
-        alignas(32) std::uint32_t counts[kPixels][kBlock] = {};
+        alignas(32) std::uint16_t counts[kPixels][kBlock];
         const std::uint8_t* weights = job.weights + block * job.block_bytes;
-        if (job.finish.channels - block * kBlock > 32)
-            count_tile<kPixels, 2>(job, weights, pixel, counts);
-        else
-            count_tile<kPixels, 1>(job, weights, pixel, counts);
-        for (int p = 0; p < kPixels; ++p) finish_counts(job, counts[p], block, pixel + p);
+        const bool narrow = job.finish.channels - block * kBlock <= 32;
+        if (job.block_bytes / kBlock * 4 <= 65535) {
+            if (narrow)
+                count_tile<kPixels, 1>(job, weights, pixel, counts, nullptr);
+            else
+                count_tile<kPixels, 2>(job, weights, pixel, counts, nullptr);
+            for (int p = 0; p < kPixels; ++p) finish_counts(job, counts[p], block, pixel + p);
+        } else {
+            std::uint32_t wide[kPixels][kBlock] = {};
+            count_tile<kPixels, 2>(job, weights, pixel, counts, wide);
+            for (int p = 0; p < kPixels; ++p) finish_counts(job, wide[p], block, pixel + p);
+        }
     }
 };
 
@@ -163,19 +177,27 @@ void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, st
     over_tiles<BinaryTile, kMostPixels>(job, block, first, last);
 }
 
-// Eight independent look-ups and adds per round, nothing loaded but the first time.
+// Eight independent look-ups and adds per round, nothing loaded.  Written out: arrays would end up in memory.
 double limit(std::size_t rounds, Word seed, Word* result) {
-    __m256i acc[8], table[4], w[2];
-    for (int i = 0; i < 8; ++i) acc[i] = _mm256_setzero_si256();
-    for (int i = 0; i < 4; ++i) table[i] = _mm256_set1_epi64x(static_cast<long long>(seed + static_cast<Word>(i)));
-    for (int i = 0; i < 2; ++i) w[i] = _mm256_set1_epi8(static_cast<char>(i));
+    const __m256i t0 = _mm256_set1_epi64x(static_cast<long long>(seed)), t1 = _mm256_slli_epi64(t0, 1);
+    __m256i w0 = _mm256_set1_epi8(1), w1 = _mm256_set1_epi8(2);
+    __m256i a = t0, b = t0, c = t0, d = t0, e = t1, f = t1, g = t1, h = t1;
     for (std::size_t n = 0; n < rounds; ++n) {
-        for (int i = 0; i < 8; ++i) acc[i] = _mm256_add_epi8(acc[i], _mm256_shuffle_epi8(table[i % 4], w[i / 4]));
-        // The compiler must not see that each round does the same.
-        asm volatile("" : "+x"(w[0]), "+x"(w[1]));
+        // The compiler must not see that each round, and each line, does the same.
+        asm volatile("" : "+x"(w0), "+x"(w1));
+        add_to(a, _mm256_shuffle_epi8(t0, w0));
+        add_to(b, _mm256_shuffle_epi8(t0, w1));
+        add_to(c, _mm256_shuffle_epi8(t1, w0));
+        add_to(d, _mm256_shuffle_epi8(t1, w1));
+        asm volatile("" : "+x"(w0), "+x"(w1));
+        add_to(e, _mm256_shuffle_epi8(t0, w0));
+        add_to(f, _mm256_shuffle_epi8(t0, w1));
+        add_to(g, _mm256_shuffle_epi8(t1, w0));
+        add_to(h, _mm256_shuffle_epi8(t1, w1));
     }
-    for (int i = 1; i < 8; ++i) acc[0] = _mm256_xor_si256(acc[0], acc[i]);
-    *result = static_cast<Word>(_mm256_extract_epi64(acc[0], 0));
+    const __m256i left = _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(c, d));
+    const __m256i right = _mm256_xor_si256(_mm256_xor_si256(e, f), _mm256_xor_si256(g, h));
+    *result = static_cast<Word>(_mm256_extract_epi64(_mm256_xor_si256(left, right), 0));
     return static_cast<double>(rounds) * 8 * 32 * 4;
 }
 
@@ -184,7 +206,7 @@ bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_suppor
 }  // namespace
 
 extern const Kernels kernels_avx2 = {
-    "avx2", supported, kNibblesPerWord, expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
+    "avx2", supported, 4, kNibblesPerWord, expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
     pack, sum, affine, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 

@@ -39,8 +39,9 @@ constexpr int kMostPixels = 6;
 constexpr std::size_t kHalf = 32;       // channels of one tile
 constexpr int kVectors = 4;             // registers of 8 words for them
 
-void expand(const Word* words, std::size_t count, std::uint8_t* out) {
-    for (std::size_t i = 0; i < count * sizeof(Word); ++i) out[i] = reinterpret_cast<const std::uint8_t*>(words)[i];
+void expand(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
+        for (std::size_t i = 0; i < words; ++i) __builtin_memcpy(out + i * sizeof(Word), in + i, sizeof(Word));
 }
 
 std::size_t tiled_bytes(std::size_t words) { return words * kBlock * sizeof(Word); }
@@ -52,6 +53,9 @@ void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std
         for (std::size_t k = 0; k < words; ++k)
             for (std::size_t c = half; c < half + kHalf; ++c) *to++ = c < channels ? rows[c * words + k] : 0;
 }
+
+// Pins a sum to one register: GCC would copy sums from step to step.
+RBNN_INLINE void keep(__m512i& sum) { asm("" : "+v"(sum)); }
 
 template <int kPixels>
 RBNN_INLINE void count_tile(const BinaryConv& job, const Word* weights, std::size_t pixel,
@@ -70,8 +74,10 @@ RBNN_INLINE void count_tile(const BinaryConv& job, const Word* weights, std::siz
             for (int v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(weights + 8 * v);
             for (int p = 0; p < kPixels; ++p) {
                 const __m512i a = _mm512_set1_epi64(static_cast<long long>(in[p][k]));
-                for (int v = 0; v < kVectors; ++v)
+                for (int v = 0; v < kVectors; ++v) {
                     acc[p][v] = _mm512_add_epi64(acc[p][v], _mm512_popcnt_epi64(_mm512_xor_si512(a, w[v])));
+                    keep(acc[p][v]);
+                }
             }
         }
     }
@@ -100,20 +106,27 @@ void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, st
 
 double limit(std::size_t rounds, Word seed, Word* result) {
     __m512i acc[16], a[4], w[4];
-    for (int i = 0; i < 16; ++i) acc[i] = _mm512_setzero_si512();
     for (int i = 0; i < 4; ++i) {
         a[i] = _mm512_set1_epi64(static_cast<long long>(seed + static_cast<Word>(i)));
         w[i] = _mm512_set1_epi64(static_cast<long long>(seed * 3 + static_cast<Word>(i)));
     }
+    for (int i = 0; i < 16; ++i) acc[i] = a[i % 4];
     for (std::size_t n = 0; n < rounds; ++n) {
-        for (int i = 0; i < 16; ++i)
+        for (int i = 0; i < 16; ++i) {
             acc[i] = _mm512_add_epi64(acc[i], _mm512_popcnt_epi64(_mm512_xor_si512(a[i % 4], w[i / 4])));
+            keep(acc[i]);
+        }
         // The compiler must not see that each round does the same.
         asm volatile("" : "+v"(a[0]), "+v"(a[1]), "+v"(a[2]), "+v"(a[3]));
         asm volatile("" : "+v"(w[0]), "+v"(w[1]), "+v"(w[2]), "+v"(w[3]));
     }
-    for (int i = 1; i < 16; ++i) acc[0] = _mm512_xor_si512(acc[0], acc[i]);
-    *result = static_cast<Word>(_mm512_reduce_add_epi64(acc[0]));
+    // Written out: a loop over the sums would put them into memory from the start.
+    const auto mix = [](__m512i p, __m512i q, __m512i r, __m512i s) {
+        return _mm512_xor_si512(_mm512_xor_si512(p, q), _mm512_xor_si512(r, s));
+    };
+    const __m512i all = mix(mix(acc[0], acc[1], acc[2], acc[3]), mix(acc[4], acc[5], acc[6], acc[7]),
+                            mix(acc[8], acc[9], acc[10], acc[11]), mix(acc[12], acc[13], acc[14], acc[15]));
+    *result = static_cast<Word>(_mm512_reduce_add_epi64(all));
     return static_cast<double>(rounds) * 16 * 512;
 }
 
@@ -126,7 +139,7 @@ bool supported() {
 }  // namespace
 
 extern const Kernels kernels_avx512 = {
-    "avx512", supported, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
+    "avx512", supported, kWordBits, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
     pack, sum, affine, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 

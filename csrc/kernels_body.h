@@ -27,8 +27,9 @@ float activate(const Finish& f, float v, std::size_t channel) {
 }
 
 // Sums of one pixel as kernels leave them: counts of differing bits, or floats.
+template <class Count>
 struct Counts {
-    const std::uint32_t* counts;
+    const Count* counts;
     const std::int32_t* base;
     RBNN_INLINE Lanes::Int acc(std::size_t i) const {
         return Lanes::minus_twice(Lanes::load_ints(base + i), Lanes::load_ints(counts + i));
@@ -42,15 +43,18 @@ struct Sums {
 };
 
 template <bool kResidual, bool kFloat, class Source>
-RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t first, std::size_t count,
+RBNN_INLINE Word finish_lanes(const Finish& f, Source source, std::size_t first, std::size_t count,
                               const float* residual, float* out) {
+    // Copies: the compiler cannot know that writing `out` leaves `f` as it is.
+    const float *scale = f.scale + first, *shift = f.shift + first, *level = f.level + first;
     const Lanes::Float low = Lanes::all(f.low), high = Lanes::all(f.high);
+    const bool clamped = f.activation == Activation::clamp;
     Word word = 0;
     for (std::size_t i = 0; i < count; i += Lanes::kCount) {
-        Lanes::Float v = Lanes::multiply(source.value(i), Lanes::load(f.scale + first + i));
-        v = Lanes::add(v, Lanes::load(f.shift + first + i));
+        Lanes::Float v = Lanes::multiply(source.value(i), Lanes::load(scale + i));
+        v = Lanes::add(v, Lanes::load(shift + i));
         if constexpr (kResidual) v = Lanes::add(v, Lanes::load(residual + i));
-        if (f.activation == Activation::clamp) {
+        if (clamped) {
             v = Lanes::smaller(Lanes::larger(v, low), high);
         } else {
             float values[Lanes::kCount];
@@ -59,12 +63,23 @@ RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t
             v = Lanes::load(values);
         }
         if constexpr (kFloat) Lanes::store(out + i, v);
-        word |= static_cast<Word>(Lanes::above(v, Lanes::load(f.level + first + i))) << i;
+        word |= static_cast<Word>(Lanes::above(v, Lanes::load(level + i))) << i;
     }
     return word;
 }
 
 RBNN_INLINE Word lowest_bits(std::size_t n) { return n >= kWordBits ? ~Word{0} : (Word{1} << n) - 1; }
+
+// One pixel, `count` channels of one block, a multiple of a vector.
+template <class Source>
+RBNN_INLINE Word finish_whole(const Finish& f, const Source& source, std::size_t first, std::size_t count,
+                              std::size_t pixel) {
+    const std::size_t at = pixel * f.channels + first;
+    if (f.residual && f.out) return finish_lanes<true, true>(f, source, first, count, f.residual + at, f.out + at);
+    if (f.out) return finish_lanes<false, true>(f, source, first, count, nullptr, f.out + at);
+    if (f.residual) return finish_lanes<true, false>(f, source, first, count, f.residual + at, nullptr);
+    return finish_lanes<false, false>(f, source, first, count, nullptr, nullptr);
+}
 
 // One pixel, the channels of one block.  `source` has values for all 64 channels, whether they exist or not.
 template <class Source>
@@ -72,17 +87,10 @@ RBNN_INLINE void finish_pixel(const Finish& f, const Source& source, std::size_t
     const std::size_t first = block * kBlock;
     const std::size_t count = f.channels - first < kBlock ? f.channels - first : kBlock;
     Word word = 0;
-    if (f.out == nullptr && f.residual == nullptr) {
-        word = finish_lanes<false, false>(f, source, first, count, nullptr, nullptr);
+    if (count == kBlock) {
+        word = finish_whole(f, source, first, kBlock, pixel);
     } else if (count % Lanes::kCount == 0) {
-        const float* residual = f.residual ? f.residual + pixel * f.channels + first : nullptr;
-        float* out = f.out ? f.out + pixel * f.channels + first : nullptr;
-        if (residual && out)
-            word = finish_lanes<true, true>(f, source, first, count, residual, out);
-        else if (out)
-            word = finish_lanes<false, true>(f, source, first, count, nullptr, out);
-        else
-            word = finish_lanes<true, false>(f, source, first, count, residual, nullptr);
+        word = finish_whole(f, source, first, count, pixel);
     } else {
         // Whole vectors would reach into the next pixel: go by way of copies.
         float residual[kBlock] = {}, out[kBlock];
@@ -96,11 +104,11 @@ RBNN_INLINE void finish_pixel(const Finish& f, const Source& source, std::size_t
     if (f.bits) f.bits[pixel * words_for(f.channels) + block] = word & lowest_bits(count);
 }
 
-RBNN_INLINE void finish_counts(const BinaryConv& job, const std::uint32_t* counts, std::size_t block,
-                               std::size_t pixel) {
+template <class Count>
+void finish_counts(const BinaryConv& job, const Count* counts, std::size_t block, std::size_t pixel) {
     const Finish& f = job.finish;
     const std::size_t first = block * kBlock, stride = words_for(f.channels) * kBlock;
-    const Counts source{counts, job.base + job.pixel_base[pixel] * stride + first};
+    const Counts<Count> source{counts, job.base + job.pixel_base[pixel] * stride + first};
     if (f.threshold == nullptr) return finish_pixel(f, source, block, pixel);
     const std::size_t count = f.channels - first < kBlock ? f.channels - first : kBlock;
     Word word = 0;
@@ -180,26 +188,42 @@ void float_conv(const FloatConv& job, std::size_t block, std::size_t first, std:
     over_tiles<FloatTile, kFloatPixels>(job, block, first, last);
 }
 
-void pack(const float* x, const float* scale, const float* shift, const float* level, std::size_t channels,
-          std::size_t pixels, Word* bits) {
+template <bool kScaled>
+RBNN_INLINE Word pack_lanes(const float* x, const float* scale, const float* shift, const float* level,
+                            std::size_t count) {
+    Word word = 0;
+    for (std::size_t i = 0; i < count; i += Lanes::kCount) {
+        Lanes::Float v = Lanes::load(x + i);
+        if constexpr (kScaled) v = Lanes::add(Lanes::multiply(v, Lanes::load(scale + i)), Lanes::load(shift + i));
+        word |= static_cast<Word>(Lanes::above(v, Lanes::load(level + i))) << i;
+    }
+    return word;
+}
+
+template <bool kScaled>
+void pack_pixels(const float* x, const float* scale, const float* shift, const float* level, std::size_t channels,
+                 std::size_t pixels, Word* bits) {
     for (std::size_t pixel = 0; pixel < pixels; ++pixel, x += channels)
         for (std::size_t first = 0; first < channels; first += kBlock) {
             const std::size_t count = channels - first < kBlock ? channels - first : kBlock;
-            float copy[kBlock] = {};
-            const float* values = x + first;
-            if (count % Lanes::kCount != 0) {
-                for (std::size_t i = 0; i < count; ++i) copy[i] = values[i];
-                values = copy;
+            if (count == kBlock) {
+                *bits++ = pack_lanes<kScaled>(x + first, scale + first, shift + first, level + first, kBlock);
+            } else if (count % Lanes::kCount == 0) {
+                *bits++ = pack_lanes<kScaled>(x + first, scale + first, shift + first, level + first, count);
+            } else {
+                float copy[kBlock] = {};
+                for (std::size_t i = 0; i < count; ++i) copy[i] = x[first + i];
+                *bits++ = pack_lanes<kScaled>(copy, scale + first, shift + first, level + first, count) & lowest_bits(count);
             }
-            Word word = 0;
-            for (std::size_t i = 0; i < count; i += Lanes::kCount) {
-                Lanes::Float v = Lanes::load(values + i);
-                if (scale)
-                    v = Lanes::add(Lanes::multiply(v, Lanes::load(scale + first + i)), Lanes::load(shift + first + i));
-                word |= static_cast<Word>(Lanes::above(v, Lanes::load(level + first + i))) << i;
-            }
-            *bits++ = word & lowest_bits(count);
         }
+}
+
+void pack(const float* x, const float* scale, const float* shift, const float* level, std::size_t channels,
+          std::size_t pixels, Word* bits) {
+    if (scale)
+        pack_pixels<true>(x, scale, shift, level, channels, pixels, bits);
+    else  // scale and shift are not read, but pointers to something are needed for their arithmetic
+        pack_pixels<false>(x, level, level, level, channels, pixels, bits);
 }
 
 // In double, sixteen partial sums: the order is the same on every machine.

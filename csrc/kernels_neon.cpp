@@ -44,8 +44,9 @@ constexpr int kMostPixels = 6, kVectors = 4;
 constexpr std::size_t kMostBytes = 31;            // 31 × 8 fit a byte
 constexpr std::size_t kFlushesPerWidening = 256;  // 256 × 248 fit 16 bits
 
-void expand(const Word* words, std::size_t count, std::uint8_t* out) {
-    for (std::size_t i = 0; i < count * sizeof(Word); ++i) out[i] = reinterpret_cast<const std::uint8_t*>(words)[i];
+void expand(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
+        for (std::size_t i = 0; i < words; ++i) __builtin_memcpy(out + i * sizeof(Word), in + i, sizeof(Word));
 }
 
 std::size_t tiled_bytes(std::size_t words) { return words * kBlock * sizeof(Word); }
@@ -136,7 +137,7 @@ bool supported() { return true; }
 }  // namespace
 
 extern const Kernels kernels_neon = {
-    "neon", supported, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
+    "neon", supported, 8, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
     pack, sum, affine, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 

@@ -64,8 +64,9 @@ constexpr int kFloatPixels = 2, kFloatVectors = 4;
 constexpr std::size_t kMostWords = 31;  // 31 words × 8 per byte fit a byte
 constexpr Word kOnes = ~Word{0} / 255;  // 0x01 in every byte
 
-void expand(const Word* words, std::size_t count, std::uint8_t* out) {
-    for (std::size_t i = 0; i < count * sizeof(Word); ++i) out[i] = reinterpret_cast<const std::uint8_t*>(words)[i];
+void expand(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
+        for (std::size_t i = 0; i < words; ++i) __builtin_memcpy(out + i * sizeof(Word), in + i, sizeof(Word));
 }
 
 std::size_t tiled_bytes(std::size_t words) { return words * kBlock * sizeof(Word); }
@@ -129,7 +130,7 @@ bool supported() { return true; }
 }  // namespace
 
 extern const Kernels kernels_portable = {
-    "portable", supported, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
+    "portable", supported, kWordBits, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
     pack, sum, affine, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
