@@ -1,6 +1,6 @@
 """Time of one training step of RBNN beside its float twin, interleaved in one process.
 
-    python benchmarks/train_step.py --json
+python benchmarks/train_step.py --json
 """
 
 import argparse
@@ -10,10 +10,9 @@ import time
 import torch
 import torch.nn.functional as F
 
-import rbnn
 from rbnn.models import create_model
-from rbnn.schedule import BinarySchedule
 from rbnn.nn import penalty
+from rbnn.schedule import BinarySchedule
 
 
 def stepper(method: str, model_name: str, batch: int, options: dict):
@@ -43,7 +42,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     options = {} if args.standardise == "default" else {"standardise": args.standardise == "yes"}
-    steps = {"rbnn": stepper("rbnn", args.model, args.batch, options), "float": stepper("float", args.model, args.batch, {})}
+    steps = {
+        "rbnn": stepper("rbnn", args.model, args.batch, options),
+        "float": stepper("float", args.model, args.batch, {}),
+    }
     times: dict[str, list[float]] = {name: [] for name in steps}
     for round_ in range(args.rounds + 2):
         for name, step in steps.items():

@@ -27,6 +27,9 @@ using Numbers = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::
 using NumbersOut = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Words = nb::ndarray<const rbnn::Word, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+// Taken as it is or refused: a converted copy of an output would swallow the result.
+auto array(const char* name) { return nb::arg(name).noconvert(); }
+
 template <class First, class... Others>
 rbnn::Shape same_shape(int threads, const First& first, const Others&... others) {
     if (!((others.shape(0) == first.shape(0) && others.shape(1) == first.shape(1)) && ...))
@@ -135,9 +138,10 @@ double popcount_limit(const std::string& name, double seconds) {
 
 NB_MODULE(_core, m) {
     m.doc() = "Bits and fused training kernels: the compiled part of rbnn.";
-    m.def("pack_bits", &pack_bits, "values"_a,
+    m.def("pack_bits", &pack_bits, array("values"),
           "Rows of floats as rows of 64-bit words: bit 1 for values > 0, lowest bit first, tail bits 0.");
-    m.def("dot", &dot, "a"_a, "b"_a, "n"_a, "n - 2 popcount(a xor b): dot product of two packed rows of n signs.");
+    m.def("dot", &dot, array("a"), array("b"), "n"_a,
+          "n - 2 popcount(a xor b): dot product of two packed rows of n signs.");
 
     m.def(
         "sign_forward",
@@ -146,7 +150,7 @@ NB_MODULE(_core, m) {
             nb::gil_scoped_release release;
             rbnn::sign_forward(shape, x.data(), out.data());
         },
-        "x"_a, "out"_a, "threads"_a, "out = +1 where x > 0, else -1.");
+        array("x"), array("out"), "threads"_a, "out = +1 where x > 0, else -1.");
     m.def(
         "sign_backward",
         [](Images grad, Images x, ImagesOut grad_x, float peak, float slope, float support, int threads) {
@@ -154,7 +158,7 @@ NB_MODULE(_core, m) {
             nb::gil_scoped_release release;
             rbnn::sign_backward(shape, {peak, slope, support}, grad.data(), x.data(), grad_x.data());
         },
-        "grad"_a, "x"_a, "grad_x"_a, "peak"_a, "slope"_a, "support"_a, "threads"_a,
+        array("grad"), array("x"), array("grad_x"), "peak"_a, "slope"_a, "support"_a, "threads"_a,
         "grad_x = grad max(peak - slope |x|, 0) where |x| <= support, else 0.");
     m.def(
         "standardised_sign_forward",
@@ -164,7 +168,8 @@ NB_MODULE(_core, m) {
             nb::gil_scoped_release release;
             rbnn::standardised_sign_forward(shape, x.data(), mean.data(), inverse_std.data(), out.data());
         },
-        "x"_a, "out"_a, "mean"_a, "inverse_std"_a, "threads"_a, "out = sign(x - mean), mean and std per image.");
+        array("x"), array("out"), array("mean"), array("inverse_std"), "threads"_a,
+        "out = sign(x - mean), mean and std per image.");
     m.def(
         "standardised_sign_backward",
         [](Images grad, Images x, Numbers mean, Numbers inverse_std, ImagesOut grad_x, float peak, float slope,
@@ -175,7 +180,8 @@ NB_MODULE(_core, m) {
             rbnn::standardised_sign_backward(shape, {peak, slope, support}, grad.data(), x.data(), mean.data(),
                                              inverse_std.data(), grad_x.data());
         },
-        "grad"_a, "x"_a, "mean"_a, "inverse_std"_a, "grad_x"_a, "peak"_a, "slope"_a, "support"_a, "threads"_a,
+        array("grad"), array("x"), array("mean"), array("inverse_std"), array("grad_x"), "peak"_a, "slope"_a,
+        "support"_a, "threads"_a,
         "Gradient of standardised_sign_forward by the tent at the standardised x.");
     m.def(
         "add_hardtanh_forward",
@@ -184,7 +190,7 @@ NB_MODULE(_core, m) {
             nb::gil_scoped_release release;
             rbnn::add_hardtanh_forward(shape, a.data(), b.data(), out.data());
         },
-        "a"_a, "b"_a, "out"_a, "threads"_a, "out = clamp(a + b, -1, 1).");
+        array("a"), array("b"), array("out"), "threads"_a, "out = clamp(a + b, -1, 1).");
     m.def(
         "add_hardtanh_backward",
         [](Images grad, Images out, ImagesOut grad_in, int threads) {
@@ -192,7 +198,7 @@ NB_MODULE(_core, m) {
             nb::gil_scoped_release release;
             rbnn::add_hardtanh_backward(shape, grad.data(), out.data(), grad_in.data());
         },
-        "grad"_a, "out"_a, "grad_in"_a, "threads"_a, "grad_in = grad where |out| < 1, else 0.");
+        array("grad"), array("out"), array("grad_in"), "threads"_a, "grad_in = grad where |out| < 1, else 0.");
 
     nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")

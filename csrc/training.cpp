@@ -146,9 +146,10 @@ void standardised_sign_backward(Shape shape, Tent tent, const float* grad, const
                                 const float* inverse_std, float* grad_x) {
     const std::size_t n = shape.values;
     over_images(shape, [&](std::size_t image, std::size_t at) {
-        // dx_i = (ĝ_i − Σĝ/n − x̂_i·Σ(ĝ x̂)/(n−1)) / std,   ĝ = grad·tent(x̂)
+        // dx_i = (ĝ_i − Σĝ/n − x̂_i·Σ(ĝ x̂)/(n−1)) / std,   ĝ = grad·tent(x̂);  a clamped std does not depend on x
         double sum, product;
         standardised_tent_run(n, tent, grad + at, x + at, mean[image], inverse_std[image], grad_x + at, &sum, &product);
+        if (inverse_std[image] >= 1.0f / kSmallestStd) product = 0.0;
         standardised_finish_run(n, x + at, mean[image], inverse_std[image], static_cast<float>(sum / static_cast<double>(n)),
                                 static_cast<float>(product / static_cast<double>(std::max<std::size_t>(n, 2) - 1)),
                                 grad_x + at);

@@ -129,7 +129,7 @@ def test_every_damaged_byte_is_noticed(packed: Path) -> None:
 
 def test_a_newer_version_is_refused(packed: Path) -> None:
     rewrite(packed, lambda metadata, tensors: metadata.update({"rbnn.version": "2"}))
-    with pytest.raises(PackError, match="version 2.*upgrade"):
+    with pytest.raises(PackError, match=r"version 2.*upgrade"):
         packfile.read(packed)
 
 
@@ -159,8 +159,8 @@ def test_the_document_lists_every_kind() -> None:
 
 
 JUNK: list[Any] = [
-    -1, 0, 1, 2, 3, 7, 64, 255, 256, 1024, 16384, 2**20, 2**31, 2**63, 1e308, -0.5, True, None, "", "x", "mean", [], [1],
-    [0, 0], [1, 1], [3, 3], [255, 255], [9, 1], [1e9, 1], {}, ["relu"], ["hardtanh", 1, -1],
+    -1, 0, 1, 2, 3, 7, 64, 255, 256, 1024, 16384, 2**20, 2**31, 2**63, 1e308, -0.5, True, None, "", "x", "mean", [],
+    [1], [0, 0], [1, 1], [3, 3], [255, 255], [9, 1], [1e9, 1], {}, ["relu"], ["hardtanh", 1, -1],
 ]  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def _mutate(rng: np.random.Generator, value: Any, names: list[str]) -> Any:
         if chance < 0.05:
             return value[:at] + value[at + 1 :]
         if chance < 0.1:
-            return value[:at] + [value[at]] + value[at:]
+            return [*value[:at], value[at], *value[at:]]
         return [*value[:at], _mutate(rng, value[at], names), *value[at + 1 :]]
     if isinstance(value, str) and rng.random() < 0.7:
         return names[rng.integers(len(names))]

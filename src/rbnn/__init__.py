@@ -6,13 +6,13 @@ The names below that need torch are imported when they are first used: ``import 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .errors import RbnnError
+from rbnn.errors import RbnnError
 
 if TYPE_CHECKING:
-    from .convert import binarize_
-    from .models import create_model
-    from .nn import BinaryConv2d, BinaryLinear, penalty
-    from .schedule import BinarySchedule
+    from rbnn.convert import binarize_
+    from rbnn.models import create_model
+    from rbnn.nn import BinaryConv2d, BinaryLinear, penalty
+    from rbnn.schedule import BinarySchedule
 
 __version__ = "0.1.0"
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import PackError
-from .kinds import LARGEST_BUFFER, LARGEST_CHANNELS, LARGEST_SIDE, Buffer, Operation, Site
+from rbnn.errors import PackError
+from rbnn.kinds import LARGEST_BUFFER, LARGEST_CHANNELS, LARGEST_SIDE, Buffer, Operation, Site
 
 
 @dataclass(frozen=True)

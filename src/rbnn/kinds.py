@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import PackError
+from rbnn.errors import PackError
 
 Shape: TypeAlias = tuple[int, int, int]
 """Height, width, channels of one picture."""

@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .methods import Method, create_method
+from rbnn.methods import Method, create_method
 
 
 class _Binary:
     """What the two layers share.  ``weight`` is the latent float weight; ``method`` makes signs of it."""
 
-    weight: nn.Parameter
+    weight: Tensor
     method: Method
     training: bool
 
@@ -33,7 +33,7 @@ class _Binary:
             warnings.warn(
                 "training a binary layer whose schedule was never stepped: make "
                 "schedule = rbnn.BinarySchedule(model, optimizer, epochs) and call schedule.step(epoch)",
-                stacklevel=4,
+                stacklevel=5,  # the line that called the layer
             )
             self.method.progress = 0.0
         return self.method.activation(x), self.method.weight(self.weight)
@@ -50,11 +50,13 @@ class BinaryConv2d(_Binary, nn.Conv2d):
         self.set_method(method, options)
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.dim() == 3:  # one image without a batch: a method must not take its channels for images
+            return self.forward(x[None])[0]
         a, w = self._binarized(x)
         return self.method.output(self._conv_forward(a, w, self.bias), x)
 
     def extra_repr(self) -> str:
-        return super().extra_repr() + self._describe()
+        return f"{super().extra_repr()}{self._describe()}"  # type: ignore[no-untyped-call]
 
 
 class BinaryLinear(_Binary, nn.Linear):
@@ -65,6 +67,8 @@ class BinaryLinear(_Binary, nn.Linear):
         self.set_method(method, options)
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.dim() == 1:
+            return self.forward(x[None])[0]
         a, w = self._binarized(x)
         return self.method.output(F.linear(a, w, self.bias), x)
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from .errors import PackError
-from .graph import Graph, Input
-from .kinds import Buffer, Operation
+from rbnn.errors import PackError
+from rbnn.graph import Graph, Input
+from rbnn.kinds import Buffer, Operation
 
 VERSION = 1
 DTYPES = ("float32", "int32", "uint8")

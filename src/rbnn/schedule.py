@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from .errors import ConfigError
-from .nn import binary_layers
+from rbnn.errors import ConfigError
+from rbnn.nn import binary_layers
 
 
 class BinarySchedule:
@@ -29,11 +29,12 @@ class BinarySchedule:
         self.epochs, self.epoch = epochs, 0.0
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for name, layer in self.layers:
-            if layer.weight.requires_grad and id(layer.weight) not in held:
-                raise ConfigError(
-                    f"the optimizer does not hold the weight of binary layer {name!r}: "
-                    "create the optimizer after binarize_, which makes new parameters"
-                )
+            for part, parameter in layer.named_parameters():
+                if parameter.requires_grad and id(parameter) not in held:
+                    raise ConfigError(
+                        f"the optimizer does not hold {part!r} of binary layer {name!r}: "
+                        "create the optimizer after binarize_, which makes new parameters"
+                    )
         optimizer.register_step_pre_hook(self._before_optimizer_step)
         optimizer.register_step_post_hook(self._after_optimizer_step)
 
@@ -46,7 +47,7 @@ class BinarySchedule:
             for _, layer in self.layers:
                 layer.method.begin_epoch(layer.weight, epoch, self.epochs)
 
-    def _before_optimizer_step(self, *_: Any) -> None:
+    def _before_optimizer_step(self, *hook: Any) -> None:
         for name, layer in self.layers:
             method = layer.method
             if not method.penalty_asked and method.penalty(layer.weight) is not None:
@@ -54,7 +55,7 @@ class BinarySchedule:
             method.penalty_asked = False
 
     @torch.no_grad()
-    def _after_optimizer_step(self, *_: Any) -> None:
+    def _after_optimizer_step(self, *hook: Any) -> None:
         for _, layer in self.layers:
             layer.method.after_step(layer.weight)
 

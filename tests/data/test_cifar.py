@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from official_formats import python2_pickle, records, tar
 from PIL import Image
 
 from rbnn.data import _cifar, _npm_cifar10, cifar10, cifar100
 from rbnn.data._cifar import Cifar, Records
 from rbnn.errors import DataError
-
-from .official_formats import python2_pickle, records, tar
 
 SMALL10 = replace(cifar10.CIFAR10, pictures={"train": 10, "test": 20}, sha1={})
 SMALL100 = replace(cifar100.CIFAR100, pictures={"train": 200, "test": 100})
@@ -81,9 +80,7 @@ def test_every_container_gives_the_same_pictures(tmp_path: Path, container: str,
         assert loaded.images.flags.c_contiguous
         assert (len(loaded.classes), loaded.channels, loaded.image_size) == (len(cifar.classes), 3, 32)
         # Pixel (row 5, column 7) of the green plane.
-        np.testing.assert_array_equal(
-            loaded.images[:, 5, 7, 1], expected[:, len(cifar.label_keys) + 1024 + 5 * 32 + 7]
-        )
+        np.testing.assert_array_equal(loaded.images[:, 5, 7, 1], expected[:, len(cifar.label_keys) + 1024 + 5 * 32 + 7])
 
 
 def test_the_class_names_are_complete() -> None:
@@ -182,9 +179,7 @@ def test_the_real_set_is_told_by_its_counts(tmp_path: Path) -> None:
 
 
 def test_what_to_do_when_nothing_is_there(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"run `rbnn data cifar10 --dir .*`, or put cifar-10-binary\.tar\.gz there"
-    ):
+    with pytest.raises(DataError, match=r"run `rbnn data cifar10 --dir .*`, or put cifar-10-binary\.tar\.gz there"):
         cifar10.load(tmp_path, "train")
     with pytest.raises(DataError, match="--data-dir"):
         cifar100.load(None, "train")

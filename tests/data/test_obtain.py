@@ -7,13 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from official_formats import records, tar
 
 from rbnn import data
 from rbnn.cli.data import Data, run
 from rbnn.data import _cifar, _files, cifar10, cifar100
 from rbnn.errors import DataError, UnknownName
-
-from .official_formats import records, tar
 
 
 @pytest.fixture
@@ -129,7 +128,5 @@ def test_the_names_are_those_of_the_documentation() -> None:
 def test_the_command_says_what_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run(Data("digits", tmp_path))
     out, err = capsys.readouterr()
-    assert out == (
-        "digits is part of scikit-learn: verified, 1,437 training and 360 test pictures in 10 classes\n"
-    )
+    assert out == ("digits is part of scikit-learn: verified, 1,437 training and 360 test pictures in 10 classes\n")
     assert err == ""

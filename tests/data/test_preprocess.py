@@ -33,6 +33,14 @@ def test_png_is_read_exactly_from_path_and_bytes(tmp_path: Path) -> None:
         np.testing.assert_array_equal(preprocess.decode(source), ramp())
 
 
+@pytest.mark.parametrize("kind", ["BMP", "GIF", "MPO", "PPM", "TIFF", "WEBP"])
+def test_other_kinds_of_file(kind: str) -> None:
+    two = {"save_all": True, "append_images": [Image.new("RGB", (20, 12))]} if kind in ("GIF", "MPO") else {}
+    decoded = preprocess.decode(saved(Image.new("RGB", (20, 12), (255, 0, 0)), kind, **two)).astype(int)
+    assert decoded.shape == (12, 20, 3)
+    assert abs(decoded - [255, 0, 0]).max() < 6
+
+
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_greyscale_becomes_three_equal_channels(kind: str) -> None:
     grey = Image.new("L", (9, 5), 77)
@@ -77,6 +85,13 @@ def test_a_text_file_named_jpg(tmp_path: Path) -> None:
         preprocess.decode(path)
     with pytest.raises(DataError, match="there is no picture"):
         preprocess.decode(tmp_path / "dog.jpg")
+
+
+def test_postscript_named_jpg_is_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "cat.jpg"
+    Image.fromarray(ramp()).save(path, "EPS")
+    with pytest.raises(DataError, match="cannot be read as a picture"):
+        preprocess.decode(path)
 
 
 @settings(deadline=None)

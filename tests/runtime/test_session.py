@@ -42,7 +42,9 @@ def test_many_threads_and_sessions_at_once(tmp_path: Path) -> None:
                 if not np.array_equal(session(batch), wanted):
                     wrong.append(1)
 
-    workers = [threading.Thread(target=work, args=[Session(tmp_path / "net.rbnn", threads=1 + i % 3)]) for i in range(6)]
+    workers = [
+        threading.Thread(target=work, args=[Session(tmp_path / "net.rbnn", threads=1 + i % 3)]) for i in range(6)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -29,9 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> FolderSet:
     for n in range(14):
         paths.append(root / f"{n}.png")
         Image.fromarray(random.integers(0, 256, (20 + n, 30, 3), dtype=np.uint8)).save(paths[-1])
-    return FolderSet(
-        "made-up", tuple(paths), np.arange(14), tuple("abcdefghijklmn"), (0.4,) * 3, (0.2,) * 3, 16
-    )
+    return FolderSet("made-up", tuple(paths), np.arange(14), tuple("abcdefghijklmn"), (0.4,) * 3, (0.2,) * 3, 16)
 
 
 def same(found: list[Batch], expected: list[Batch]) -> bool:
@@ -91,9 +89,7 @@ def test_training_pictures_are_crops_and_flips_of_the_originals(pictures: ImageS
 
 
 def test_a_set_that_must_not_be_flipped(pictures: ImageSet) -> None:
-    one = ImageSet(
-        "x", pictures.images, pictures.labels, pictures.classes, pictures.mean, pictures.std, 0, False
-    )
+    one = ImageSet("x", pictures.images, pictures.labels, pictures.classes, pictures.mean, pictures.std, 0, False)
     images, labels = next(Batches(one, 50, train=True, seed=0).epoch(0))
     expected = preprocess.normalise(pictures.images[labels.numpy()], pictures.mean, pictures.std)
     np.testing.assert_array_equal(images, expected)
@@ -101,9 +97,7 @@ def test_a_set_that_must_not_be_flipped(pictures: ImageSet) -> None:
 
 @pytest.mark.parametrize("kind", ["pictures", "folder"])
 @pytest.mark.parametrize("train", [True, False])
-def test_seed_epoch_and_start_decide_everything(
-    kind: str, train: bool, request: pytest.FixtureRequest
-) -> None:
+def test_seed_epoch_and_start_decide_everything(kind: str, train: bool, request: pytest.FixtureRequest) -> None:
     dataset = request.getfixturevalue(kind)
     batches = Batches(dataset, 4, train=train, seed=7)
     state = torch.get_rng_state()
@@ -127,9 +121,7 @@ def test_the_ranks_together_see_the_batches_of_one_process(
 ) -> None:
     dataset = request.getfixturevalue(kind)
     alone = list(Batches(dataset, 6, train=True, seed=1).epoch(5))
-    shares = [
-        list(Batches(dataset, 6, train=True, seed=1, rank=r, world=world).epoch(5)) for r in range(world)
-    ]
+    shares = [list(Batches(dataset, 6, train=True, seed=1, rank=r, world=world).epoch(5)) for r in range(world)]
     together = [
         (torch.cat([images for images, _ in batch]), torch.cat([labels for _, labels in batch]))
         for batch in zip(*shares, strict=True)
@@ -151,8 +143,7 @@ def test_evaluation_is_split_without_duplicates(pictures: ImageSet, world: int) 
 
 def test_more_processes_than_pictures(folder: FolderSet) -> None:
     lengths = [
-        sum(len(y) for _, y in Batches(folder, 20, train=False, seed=0, rank=r, world=20).epoch(0))
-        for r in range(20)
+        sum(len(y) for _, y in Batches(folder, 20, train=False, seed=0, rank=r, world=20).epoch(0)) for r in range(20)
     ]
     assert sorted(lengths) == [0] * 6 + [1] * 14
 

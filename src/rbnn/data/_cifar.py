@@ -174,9 +174,7 @@ def records(cifar: Cifar, container: Container, split: Split) -> dict[str, Recor
         wanted = {f"{container.inside}/{file}": name for file, name in files.items()}
         raw = _files.members(container.path, wanted, LARGEST_MEMBER)
         return {wanted[member]: parse(cifar, data, container, member) for member, data in raw}
-    return {
-        name: parse(cifar, _bytes(container.path / file), container, file) for file, name in files.items()
-    }
+    return {name: parse(cifar, _bytes(container.path / file), container, file) for file, name in files.items()}
 
 
 def parse(cifar: Cifar, raw: bytes, container: Container, file: str) -> Records:
@@ -211,15 +209,11 @@ def check_batch(cifar: Cifar, name: str, found: Records, split: Split, where: Pa
     """Number of pictures, range of the labels and, where published, the checksum."""
     expected = cifar.pictures[split]
     if len(found) != expected:
-        raise DataError(
-            f"{where}: {name} should hold {expected:,} pictures, not {len(found):,}: fetch it again"
-        )
+        raise DataError(f"{where}: {name} should hold {expected:,} pictures, not {len(found):,}: fetch it again")
     for column, count in enumerate(cifar.label_counts):
         largest = found[:, column].max()
         if largest >= count:
-            raise DataError(
-                f"{where}: {name} should have labels below {count}, not {largest}: fetch it again"
-            )
+            raise DataError(f"{where}: {name} should have labels below {count}, not {largest}: fetch it again")
     if name in cifar.sha1 and hashlib.sha1(found.data, usedforsecurity=False).hexdigest() != cifar.sha1[name]:
         raise DataError(
             f"{where}: {name} is damaged (its SHA-1 is not the published one): delete it and fetch it again"

@@ -6,7 +6,7 @@ by which NumPy rebuilds an array of bytes, and each resolves to an inert stand-i
 
 import io
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,13 @@ _STAND_INS: dict[tuple[str, str], type] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+# Python's own implementation, not the one in C: there a few bytes (a large memo index) allocate any amount of
+# memory. Its one instruction with the same effect is left out.
+class _Unpickler(pickle._Unpickler):
+    dispatch: ClassVar = {
+        opcode: method for opcode, method in pickle._Unpickler.dispatch.items() if opcode != pickle.BYTEARRAY8[0]
+    }
+
     def find_class(self, module: str, name: str) -> type:
         try:
             return _STAND_INS[module, name]

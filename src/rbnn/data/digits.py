@@ -19,9 +19,7 @@ def load(directory: Path | None, split: Split) -> ImageSet:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise DataError(
-            "digits needs scikit-learn, which is not installed: pip install scikit-learn"
-        ) from error
+        raise DataError("digits needs scikit-learn, which is not installed: pip install scikit-learn") from error
     found = load_digits()
     # Every fifth picture in order of class is for testing: stratified, and the same on every machine for ever
     # because no random generator is asked.

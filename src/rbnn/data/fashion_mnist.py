@@ -89,9 +89,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     except _files.BROKEN_ARCHIVE as error:
         raise DataError(f"{path} cannot be read ({error}): delete it and fetch it again") from error
     if not raw.startswith(header) or len(raw) != len(header) + values:
-        raise DataError(
-            f"{path} should be an idx file of {' x '.join(map(str, shape))} bytes: fetch it again"
-        )
+        raise DataError(f"{path} should be an idx file of {' x '.join(map(str, shape))} bytes: fetch it again")
     return np.frombuffer(raw, np.uint8, offset=len(header)).reshape(shape)
 
 

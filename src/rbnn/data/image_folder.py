@@ -21,9 +21,7 @@ def load(directory: Path | None, split: Split) -> FolderSet:
         raise DataError("image-folder lies in files: name their directory with --data-dir DIR")
     root = _split_folder(directory, split)
     if root is None:
-        raise DataError(
-            f"no {split} pictures under {directory}: expected {' or '.join(FOLDERS[split])}/<class>/*.jpg"
-        )
+        raise DataError(f"no {split} pictures under {directory}: expected {' or '.join(FOLDERS[split])}/<class>/*.jpg")
     classes = _classes(_split_folder(directory, "train") or root)
     unknown = sorted(set(_classes(root)) - set(classes))
     if unknown:

@@ -16,6 +16,9 @@ from rbnn.errors import ConfigError, DataError
 MAX_PIXELS = 80_000_000
 """A file of a few kilobytes can claim any size: larger pictures are refused before they are decoded."""
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Not all that Pillow knows: it would hand PostScript, whatever the file is called, to an interpreter."""
+
 MARGIN_FROM = 64
 """Networks for smaller pictures are evaluated on whole ones; from here on the middle 224/256 is cut out."""
 
@@ -26,7 +29,7 @@ def decode(source: Path | str | bytes) -> Picture:
     """Any picture file, or its bytes, as RGB: upright by its EXIF tag, transparent parts on white."""
     where = "the picture" if isinstance(source, bytes) else str(source)
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as opened:
             if opened.width * opened.height > MAX_PIXELS:
                 raise DataError(
                     f"{where} should have at most {MAX_PIXELS:,} pixels, not {opened.width} x {opened.height}"
@@ -61,9 +64,7 @@ def resize_shorter(image: Picture, size: int) -> Picture:
 def resize(image: Picture, height: int, width: int) -> Picture:
     """Scale to exactly this size, bilinear with antialiasing."""
     grey = image.shape[2] == 1
-    scaled = Image.fromarray(image[..., 0] if grey else image).resize(
-        (width, height), Image.Resampling.BILINEAR
-    )
+    scaled = Image.fromarray(image[..., 0] if grey else image).resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(scaled)[..., None] if grey else np.asarray(scaled)
 
 
@@ -86,9 +87,7 @@ def normalise(images: Picture, mean: Sequence[float], std: Sequence[float]) -> N
     return values
 
 
-def normalisation(
-    mean: Sequence[float], std: Sequence[float]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """`(offset, scale)` with normalised = (pixel - offset) * scale.
 
     Training uses the same two numbers in the same order of operations: its inputs equal these bit for bit.

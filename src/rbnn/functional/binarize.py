@@ -5,13 +5,17 @@ one backward, and nothing is kept for backward but the input, which the network 
 estimators that are not tents, plain torch computes the same values.
 """
 
+from math import prod
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from .. import _core
-from .estimators import Derivative, Tent, sign
+from rbnn import _core
+from rbnn.functional.estimators import Derivative, Tent, sign
 
 SMALLEST_STD = 1e-5
 """A constant image has no scale: its gradient stays finite."""
@@ -28,8 +32,9 @@ def binarize_standardised(x: Tensor, derivative: Derivative) -> Tensor:
         return _StandardisedSign.apply(x, derivative)  # type: ignore[no-untyped-call, no-any-return]
     dims = tuple(range(1, x.dim()))
     centred = x - x.mean(dims, keepdim=True)
-    std = (centred.square().sum(dims, keepdim=True) / max(x[0].numel() - 1, 1)).sqrt()
-    return binarize(centred / std.clamp_min(SMALLEST_STD), derivative)
+    variance = centred.square().sum(dims, keepdim=True) / max(prod(x.shape[1:]) - 1, 1)
+    # Clamped before the root: its derivative at 0 is infinite, and infinity times 0 is NaN.
+    return binarize(centred / variance.clamp_min(SMALLEST_STD**2).sqrt(), derivative)
 
 
 def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
@@ -51,10 +56,10 @@ def _fusable(*tensors: Tensor) -> bool:
     )
 
 
-def _rows(x: Tensor) -> Tensor:
-    """A dense tensor as (images, values), in the order in which it lies in memory."""
+def _rows(x: Tensor) -> NDArray[np.float32]:
+    """The memory of a dense tensor as (images, values), in the order in which it lies there."""
     x = x.detach()
-    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).reshape(x.shape[0], -1)
+    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1).numpy()
 
 
 def _like(grad: Tensor, x: Tensor) -> Tensor:
@@ -74,6 +79,7 @@ class _Sign(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         tent = ctx.derivative
@@ -91,17 +97,20 @@ class _StandardisedSign(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, tent: Tent) -> Tensor:
         out, mean, inverse_std = torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])
-        _core.standardised_sign_forward(_rows(x), _rows(out), mean, inverse_std, torch.get_num_threads())
+        _core.standardised_sign_forward(
+            _rows(x), _rows(out), mean.numpy(), inverse_std.numpy(), torch.get_num_threads()
+        )
         ctx.save_for_backward(x, mean, inverse_std)
         ctx.tent = tent
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         x, mean, inverse_std = ctx.saved_tensors
         tent, grad_x = ctx.tent, torch.empty_like(x)
         _core.standardised_sign_backward(
-            _rows(_like(grad, x)), _rows(x), mean, inverse_std, _rows(grad_x),
+            _rows(_like(grad, x)), _rows(x), mean.numpy(), inverse_std.numpy(), _rows(grad_x),
             tent.peak, tent.slope, tent.support, torch.get_num_threads(),
         )  # fmt: skip
         return grad_x, None
@@ -119,6 +128,7 @@ class _AddHardtanh(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         (out,) = ctx.saved_tensors
         if not _fusable(out):

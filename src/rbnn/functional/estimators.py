@@ -6,7 +6,7 @@ The forward pass is always the hard ``sign(x) = +1 if x > 0 else −1``.  An est
     identity         1
     ste              1[|x| ≤ 1]
     ppf              max(2 − 2|x|, 0)
-    training-aware   max(k(√2 t − t²|x|), 0)                  (RBNN, eq. 17)
+    training-aware   max(k(√2 t − t²|x|), 0)                  (RBNN, eq. 13)
     ede              k t (1 − tanh²(t x))                      (IR-Net)
 
 The first four are tents, ``max(peak − slope·|x|, 0)`` inside a support: on a CPU one fused kernel serves them all.
@@ -19,7 +19,7 @@ from math import inf, sqrt
 import torch
 from torch import Tensor
 
-from ..errors import UnknownName
+from rbnn.errors import UnknownName
 
 
 def sign(x: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def sign(x: Tensor) -> Tensor:
 
 def sharpness(progress: float, low: float, high: float) -> float:
     """``t = 10^(low + e/E (high − low))``, ``progress = e/E``."""
-    return 10.0 ** (low + progress * (high - low))
+    return float(10.0 ** (low + progress * (high - low)))
 
 
 def gain(t: float) -> float:
@@ -80,7 +80,7 @@ def estimator(name: str, t: float, k: float) -> Derivative:
 
 
 def training_aware(x: Tensor, t: float, k: float) -> Tensor:
-    """``F(x) = k(−sign(x) t²x²/2 + √2 t x)`` for ``|x| < √2/t``, else ``k sign(x)`` (eq. 16): what the
+    """``F(x) = k(−sign(x) t²x²/2 + √2 t x)`` for ``|x| < √2/t``, else ``k sign(x)`` (eq. 12): what the
     training-aware estimator is the derivative of.  Training never computes it; figures and tests do."""
     inside = k * (-torch.sign(x) * (t * x).square() / 2 + sqrt(2.0) * t * x)
     return torch.where(x.abs() < sqrt(2.0) / t, inside, k * torch.sign(x))

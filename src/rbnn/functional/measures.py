@@ -1,7 +1,7 @@
 """What binarization does to a weight: angle, quantisation error, flips.
 
 With the optimal scale ``λ* = wᵀb / bᵀb`` the error is ``‖w − λ* b‖² = ‖w‖² sin²θ``, θ the angle between the
-weight w and its binarization b (eq. 3 of the paper).  Each function sees its first argument as one vector.
+weight w and its binarization b (eq. 2 of the paper).  Each function sees its first argument as one vector.
 """
 
 import torch

@@ -5,7 +5,7 @@ A group of ``n`` standardised weights is seen as a matrix ``W`` (n1×n2, row-maj
     Rᵀw  =  Vec(R1ᵀ W R2),        R = R1 ⊗ R2,        n = n1·n2,
 
 so that two small orthogonal matrices stand for one of n×n.  They maximise ``tr(B R2ᵀ Wᵀ R1)``, which is
-``√n ‖w‖ cos φ`` with φ the angle between the rotated weights and their signs ``B`` (eq. 10).
+``√n ‖w‖ cos φ`` with φ the angle between the rotated weights and their signs ``B`` (eq. 6).
 
 Shapes: ``w`` is (F, n): F groups that share one pair of rotations.  ``filter`` granularity has one group per
 filter, ``layer`` granularity one group for the whole weight.  The last ``n − n1·n2`` values of a group stay as
@@ -17,7 +17,7 @@ from math import isqrt
 import torch
 from torch import Tensor
 
-from .estimators import sign
+from rbnn.functional.estimators import sign
 
 LARGEST_SIDE = 2048
 """Neither R1 nor R2 grows beyond this: a prime n = 4099 would else need a 4099×4099 matrix."""
@@ -41,6 +41,8 @@ def rotation_shape(n: int) -> tuple[int, int]:
 
 def random_orthogonal(n: int, generator: torch.Generator | None = None) -> Tensor:
     """A uniformly (Haar) distributed orthogonal matrix: QR of a Gaussian matrix, signs of R's diagonal fixed."""
+    q: Tensor
+    r: Tensor
     q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator))
     return (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).float()
 
@@ -48,16 +50,21 @@ def random_orthogonal(n: int, generator: torch.Generator | None = None) -> Tenso
 def polar_factor(g: Tensor) -> Tensor:
     """The orthogonal matrix ``U Vᵀ`` nearest to ``G = U S Vᵀ``; it maximises ``tr(Gᵀ X)`` at the nuclear norm of G.
 
-    A rank-deficient or zero G has many: the SVD picks one that is orthogonal all the same.  One Newton–Schulz
-    step ``X (3I − XᵀX)/2`` squares what float32 left of ``XᵀX − I``, so nothing builds up over a thousand epochs.
+    A rank-deficient or zero G has many: the SVD picks one that is orthogonal all the same.
     """
     u, _, vt = torch.linalg.svd(g)
-    x = u @ vt
-    return 1.5 * x - 0.5 * x @ (x.mT @ x)
+    factor: Tensor = u @ vt
+    return factor
+
+
+def polish(r: Tensor) -> Tensor:
+    """One Newton–Schulz step ``R (3I − RᵀR)/2``: it squares what float32 left of ``RᵀR − I``, so that nothing builds up
+    over a thousand epochs."""
+    return 1.5 * r - 0.5 * r @ (r.mT @ r)
 
 
 def rotate(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
-    """``Rᵀw = Vec(R1ᵀ W R2)`` for each row of ``w`` (F, n): eq. 9."""
+    """``Rᵀw = Vec(R1ᵀ W R2)`` for each row of ``w`` (F, n): eq. 5."""
     n = r1.shape[0] * r2.shape[0]
     turned = (r1.mT @ as_matrices(w, r1, r2) @ r2).reshape(-1, n)
     return turned if n == w.shape[1] else torch.cat([turned, w[:, n:]], dim=1)
@@ -70,25 +77,25 @@ def as_matrices(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
 
 
 def alignment(w: Tensor, r1: Tensor, r2: Tensor, b: Tensor) -> Tensor:
-    """The objective ``tr(B R2ᵀ Wᵀ R1)`` of eq. 11, summed over the groups."""
+    """The objective ``tr(B R2ᵀ Wᵀ R1)`` of eq. 7, summed over the groups."""
     return (b * (r1.mT @ w @ r2)).sum()
 
 
 def b_step(w: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
-    """``B = sign(R1ᵀ W R2)`` (eq. 12)."""
+    """``B = sign(R1ᵀ W R2)`` (eq. 8)."""
     return sign(r1.mT @ w @ r2)
 
 
 def r1_step(w: Tensor, r2: Tensor, b: Tensor) -> Tensor:
-    """``R1 = V Uᵀ`` of ``G1 = Σ B R2ᵀ Wᵀ = U S Vᵀ`` (eq. 13)."""
-    n1, n2 = b.shape[-2:]
+    """``R1 = V Uᵀ`` of ``G1 = Σ B R2ᵀ Wᵀ = U S Vᵀ`` (eq. 9)."""
+    n1 = b.shape[-2]
     # Σ_f B_f (W_f R2)ᵀ as one product over (filter, column).
     g1 = b.transpose(0, 1).reshape(n1, -1) @ (w @ r2).transpose(0, 1).reshape(n1, -1).mT
     return polar_factor(g1.mT)
 
 
 def r2_step(w: Tensor, r1: Tensor, b: Tensor) -> Tensor:
-    """``R2 = U Vᵀ`` of ``G2 = Σ Wᵀ R1 B = U S Vᵀ`` (eq. 14)."""
+    """``R2 = U Vᵀ`` of ``G2 = Σ Wᵀ R1 B = U S Vᵀ`` (eq. 10)."""
     n2 = b.shape[-1]
     g2 = (r1.mT @ w).reshape(-1, n2).mT @ b.reshape(-1, n2)
     return polar_factor(g2)
@@ -102,11 +109,11 @@ def optimise_rotation(w: Tensor, r1: Tensor, r2: Tensor, cycles: int = 3) -> tup
         b = b_step(matrices, r1, r2)
         r1 = r1_step(matrices, r2, b)
         r2 = r2_step(matrices, r1, b)
-    return r1, r2
+    return polish(r1), polish(r2)
 
 
 def adjustable_weight(w: Tensor, r1: Tensor, r2: Tensor, alpha: Tensor) -> Tensor:
-    """``w̃ = w + α (Rᵀw − w)`` (eq. 15): ∂w̃/∂w = (1 − α) I + α Rᵀ, the rotation stays in the gradient.
+    """``w̃ = w + α (Rᵀw − w)`` (eq. 11): ∂w̃/∂w = (1 − α) I + α Rᵀ, the rotation stays in the gradient.
 
     ``w`` is (F, n); ``alpha`` is a scalar tensor, (F, 1), or any shape that broadcasts against it.
     """

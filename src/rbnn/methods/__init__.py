@@ -1,7 +1,7 @@
 """Binarization methods, one file each."""
 
-from ._method import Method
-from ._registry import (
+from rbnn.methods._method import Method
+from rbnn.methods._registry import (
     METHODS,
     check_method,
     create_method,
@@ -9,8 +9,8 @@ from ._registry import (
     method_options,
     register_method,
 )
-from .rbnn import RBNN
-from .xnor_net import XNORNet
+from rbnn.methods.rbnn import RBNN
+from rbnn.methods.xnor_net import XNORNet
 
 __all__ = [
     "METHODS",

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..functional import sign
+from rbnn.functional import sign
 
 
 class Method(nn.Module, ABC):

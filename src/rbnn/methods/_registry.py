@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from ..errors import ConfigError, UnknownName
-from ._method import Method
+from rbnn.errors import ConfigError, UnknownName
+from rbnn.methods._method import Method
 
 METHODS: dict[str, type[Method]] = {}
 Class = TypeVar("Class", bound=type[Method])
@@ -62,5 +62,7 @@ def create_method(name: str, weight: Tensor, **options: Any) -> Method:
     """A method for a layer whose initial weight is ``weight``."""
     check_method(name, options)
     if name == "float":
-        raise ConfigError("method 'float' binarizes nothing: use torch.nn's own layers, or create_model(method='float')")
+        raise ConfigError(
+            "method 'float' binarizes nothing: use torch.nn's own layers, or create_model(method='float')"
+        )
     return METHODS[name](weight, **options)

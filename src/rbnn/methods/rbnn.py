@@ -5,8 +5,8 @@ from math import pi, sin
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, TrainingError
-from ..functional import (
+from rbnn.errors import ConfigError, TrainingError
+from rbnn.functional import (
     ESTIMATORS,
     adjustable_weight,
     binarize,
@@ -19,8 +19,8 @@ from ..functional import (
     sharpness,
     standardise,
 )
-from ._method import Method
-from ._registry import register_method
+from rbnn.methods._method import Method
+from rbnn.methods._registry import register_method
 
 T_MIN, T_MAX = -2.0, 1.0
 """``t = 10^(T_MIN + e/E (T_MAX − T_MIN))``."""
@@ -38,11 +38,11 @@ class RBNN(Method):
     """Rotate the weights towards their signs, binarize a learned mix, sharpen the gradient over training.
 
         w  = standardised weight (per filter)
-        w̃  = w + α (Rᵀw − w),   R = R1 ⊗ R2,   α = |sin β|          (eq. 15; R fixed during an epoch)
+        w̃  = w + α (Rᵀw − w),   R = R1 ⊗ R2,   α = |sin β|          (eq. 11; R fixed during an epoch)
         forward   scale · sign(w̃)  ⊛  sign(x̂)                        (scale learned, per filter, starts at mean|w|)
-        backward  F'(z) = max(k(√2 t − t²|z|), 0) for both signs     (eq. 17; t, k follow e/E)
+        backward  F'(z) = max(k(√2 t − t²|z|), 0) for both signs     (eq. 13; t, k follow e/E)
 
-    At the start of an epoch R1 and R2 get ``cycles`` rounds of alternating optimisation (eq. 12 to 14).
+    At the start of an epoch R1 and R2 get ``cycles`` rounds of alternating optimisation (eq. 8 to 10).
 
     The paper leaves some things open; each is an option:
 
@@ -91,7 +91,7 @@ class RBNN(Method):
             n1, n2 = rotation_shape(weight.numel() // self.groups)
             self.register_buffer("R1", random_orthogonal(n1).to(weight))
             self.register_buffer("R2", random_orthogonal(n2).to(weight))
-            self.register_buffer("rotated_at", torch.tensor(-1, dtype=torch.int64))
+            self.register_buffer("rotated_at", torch.tensor(-1, dtype=torch.int64, device=weight.device))
         betas = {"filter": (filters,), "layer": (1,), "none": None}[alpha]
         self.beta = None if betas is None else nn.Parameter(weight.new_full(betas, beta_start))
 
@@ -155,6 +155,3 @@ class RBNN(Method):
 
     def decay_factors(self) -> dict[str, float]:
         return {"beta": self.beta_decay}
-
-
-

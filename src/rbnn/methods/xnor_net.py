@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from ..functional import binarize, estimator
-from ._method import Method
-from ._registry import register_method
+from rbnn.functional import binarize, estimator
+from rbnn.methods._method import Method
+from rbnn.methods._registry import register_method
 
 
 @register_method("xnor-net")

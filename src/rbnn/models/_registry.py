@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import ConfigError, UnknownName
-from ..functional import add_hardtanh
-from ..methods import check_method
-from ..nn import BinaryConv2d
+from rbnn.errors import ConfigError, UnknownName
+from rbnn.functional import add_hardtanh
+from rbnn.methods import check_method
+from rbnn.nn import BinaryConv2d
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from ..nn import binary_layers
+from rbnn.nn import binary_layers
 
 
 def start_weights(model: nn.Module, tiny_gammas: bool) -> None:

@@ -1,10 +1,10 @@
 """ResNets for 32×32 pictures: ResNet-20 in both structures and ResNet-18."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ._registry import Bricks, register_model
-from ._start import start_weights
+from rbnn.functional import option_a
+from rbnn.models._registry import Bricks, register_model
+from rbnn.models._start import start_weights
 
 
 class OptionA(nn.Module):
@@ -15,7 +15,7 @@ class OptionA(nn.Module):
         self.stride, self.margin = stride, (out_channels - in_channels) // 2
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.margin, self.margin))
+        return option_a(x, self.stride, self.margin)
 
 
 def _option_a(in_channels: int, out_channels: int, stride: int) -> nn.Module:

@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from ._registry import Bricks, register_model
-from ._start import start_weights
-from .cifar_resnet import BiRealBlock
+from rbnn.models._registry import Bricks, register_model
+from rbnn.models._start import start_weights
+from rbnn.models.cifar_resnet import BiRealBlock
 
 
 class ImageNetResNet(nn.Module):

@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from ..errors import ConfigError
-from ._registry import Bricks, register_model
-from ._start import start_weights
+from rbnn.errors import ConfigError
+from rbnn.models._registry import Bricks, register_model
+from rbnn.models._start import start_weights
 
 
 class VGGSmall(nn.Module):
@@ -13,7 +13,9 @@ class VGGSmall(nn.Module):
     def __init__(self, bricks: Bricks) -> None:
         super().__init__()
         if bricks.image_size < 8:
-            raise ConfigError(f"vgg-small halves the picture three times: at least 8 pixels expected, got {bricks.image_size}")
+            raise ConfigError(
+                f"vgg-small halves the picture three times: at least 8 pixels expected, got {bricks.image_size}"
+            )
         layers: list[nn.Module] = []
         before = bricks.in_channels
         for index, channels in enumerate((128, 128, 256, 256, 512, 512)):

@@ -1,5 +1,5 @@
 """Packed networks at work: NumPy and the compiled engine, no torch."""
 
-from .session import Session
+from rbnn.runtime.session import Session
 
 __all__ = ["Session"]

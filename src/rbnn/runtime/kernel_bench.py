@@ -1,13 +1,15 @@
 """How fast the kernels are: one binary convolution by itself, beside what the core could do at most."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .. import _core
-from ..graph import Graph, Input
-from ..kinds import Buffer, Operation
-from .session import Session
+from rbnn import _core
+from rbnn.graph import Graph, Input
+from rbnn.kinds import Buffer, Operation
+from rbnn.runtime.session import Session
 
 SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7), (128, 32), (16, 32), (32, 16), (64, 8))
 """Channels and side of the 3×3 layers of ResNet-18 @224, VGG-small and ResNet-20 @32."""
@@ -42,7 +44,7 @@ def layer(channels: int, side: int) -> Graph:
         "y": Buffer("float", shape),
         "y.bits": Buffer("bits", shape),
     }
-    tensors = {
+    tensors: dict[str, NDArray[Any]] = {
         "weight": np.packbits(rng.integers(0, 2, (channels, 3, 3, channels), np.uint8), axis=-1, bitorder="little"),
         "scale": rng.normal(size=channels).astype(np.float32),
         "shift": rng.normal(size=channels).astype(np.float32),

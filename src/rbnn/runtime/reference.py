@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import Graph
-from ..kinds import Operation
+from rbnn.graph import Graph
+from rbnn.kinds import Operation
 
 Array = NDArray[Any]
 Inputs = dict[str, Array]
@@ -153,14 +153,14 @@ def activation(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
         slope = tensors["slope"] if name == "prelu" else np.float32(numbers[0])
         return np.asarray(np.where(x > 0, x, x * slope))
     if name == "sigmoid":
-        return (1 / (1 + np.exp(-x.astype(np.float64).clip(-500, 500)))).astype(np.float32)
+        return np.asarray(1 / (1 + np.exp(-x.astype(np.float64).clip(-500, 500))), np.float32)
     if name == "hardswish":
         return np.asarray(x * np.minimum(np.maximum(x + 3, 0), 6) / 6)
     return np.asarray(np.abs(x))
 
 
 def max_pool(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    return np.max(_windows(x, attributes, -np.inf, attributes["kernel"]), 0)
+    return np.asarray(np.max(_windows(x, attributes, -np.inf, attributes["kernel"]), 0))
 
 
 def avg_pool(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:

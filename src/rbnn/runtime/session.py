@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import _core, packfile
-from ..errors import ConfigError, InputError, PackError, UnknownName
-from ..graph import Graph
-from ..kinds import Operation
+from rbnn import _core, packfile
+from rbnn.errors import ConfigError, InputError, PackError, UnknownName
+from rbnn.graph import Graph
+from rbnn.kinds import Operation
 
 ENVIRONMENT = "RBNN_KERNELS"
 """Names the kernels to use instead of the best ones that this machine can run."""

@@ -49,17 +49,13 @@ class Batches:
         limit: int | None = None,
     ) -> None:
         if batch_size < 1 or batch_size % world:
-            raise ConfigError(
-                f"batch_size should be a positive multiple of {world} processes, not {batch_size}"
-            )
+            raise ConfigError(f"batch_size should be a positive multiple of {world} processes, not {batch_size}")
         if seed < 0:
             raise ConfigError(f"seed should be 0 or more, not {seed}")
         if limit is not None and limit < 1:
             raise ConfigError(f"limit should be at least 1 picture, not {limit}")
         if isinstance(dataset, ImageSet) and image_size not in (None, dataset.image_size):
-            raise ConfigError(
-                f"image_size of {dataset.name} is {dataset.image_size} and cannot become {image_size}"
-            )
+            raise ConfigError(f"image_size of {dataset.name} is {dataset.image_size} and cannot become {image_size}")
         self._dataset = dataset
         self._train = train
         self._seed = seed
@@ -70,9 +66,7 @@ class Batches:
         count = len(self._chosen)
         whole = min(batch_size, count) if train else batch_size
         if whole % world:
-            raise ConfigError(
-                f"{count} pictures are less than a batch and cannot be shared by {world} processes"
-            )
+            raise ConfigError(f"{count} pictures are less than a batch and cannot be shared by {world} processes")
         self._whole, self._share = whole, whole // world
         # Evaluation: this process's part of the set.
         self._first, self._last = rank * count // world, (rank + 1) * count // world

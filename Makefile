@@ -1,0 +1,40 @@
+# make demo · test · lint · bench: each makes .venv by itself.
+# TORCH overrides the torch requirement, PYTHON the interpreter, e.g.  make test TORCH=torch==2.7.1
+
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+VENV   := .venv
+BIN    := $(VENV)/bin
+RUNS   ?= runs/demo
+
+.PHONY: demo test lint bench clean
+
+# Installed again when the compiled part or the requirements change; Python files are used where they are.
+$(VENV)/installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/installed
+	rm -rf $(RUNS)
+	$(BIN)/rbnn info resnet20-bireal
+	$(BIN)/rbnn train digits --out $(RUNS)/rbnn
+	$(BIN)/rbnn train digits --method float --out $(RUNS)/float
+	@echo "RBNN:       $$($(BIN)/rbnn eval $(RUNS)/rbnn)"
+	@echo "float twin: $$($(BIN)/rbnn eval $(RUNS)/float)"
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest $(PYTEST)
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/train_step.py
+
+clean:
+	rm -rf $(VENV) build $(RUNS)

@@ -1,0 +1,1 @@
+"""What a network costs and what happened in a run."""

@@ -1,0 +1,261 @@
+"""What a network costs when it is deployed, layer by layer: bits, multiply-accumulates (MACs), bytes.
+
+    binary layer       1 bit per weight, rounded up to whole bytes for the layer
+    batch norm         folded to one affine per channel, y = a·x + b: 8 bytes per channel
+    any other layer    4 bytes per parameter
+
+A binary layer's scale and bias go into the affine of the batch norm behind it; without one the layer has an affine of
+its own.  What a method keeps for training (β, rotations, scales, the latent floats behind the bits) vanishes at export.
+MACs are those of convolutions and linear layers for one example; a tap that falls on padding counts like any other.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from rbnn.errors import ConfigError
+from rbnn.nn import BinaryConv2d, BinaryLinear
+
+AFFINE_BYTES = 8
+"""Two float32 per channel."""
+
+FLOAT_BYTES = 4
+
+_KEEP_AN_AFFINE_MOVABLE = (
+    nn.Identity, nn.Dropout, nn.Dropout2d, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d,
+    nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d,
+)  # fmt: skip
+"""Between a binary layer and its batch norm these do no harm: the sign of a scale goes into the bits, and what is
+positive passes through maxima and means."""
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One layer with parameters, as the forward pass met it."""
+
+    name: str
+    kind: str
+    """conv, linear, batch norm, or the name of the class."""
+    bits: int
+    """Per weight: 1 or 32."""
+    weight: tuple[int, ...]
+    """Shape of the weight; () where there is none."""
+    output: tuple[int, ...]
+    """Shape of the output without the batch; () for a layer that was never called."""
+    calls: int
+    """How often the forward pass calls it; 0 hides MACs (the weight is read by another module, or not at all)."""
+    parameters: int
+    """Without those of a method, which do not outlive training."""
+    binary_macs: int
+    float_macs: int
+    bytes: int
+    """When deployed."""
+    float_bytes: int
+    """Of the same layer in the float twin, deployed too: its batch norms are folded as well."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The layers in order of registration, and their totals."""
+
+    layers: list[LayerCost] = field(default_factory=list)
+    training_only: int = 0
+    """Numbers that methods hold for training beside the latent weights: β, rotations, scales."""
+
+    @property
+    def parameters(self) -> int:
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def binary_macs(self) -> int:
+        return sum(layer.binary_macs for layer in self.layers)
+
+    @property
+    def float_macs(self) -> int:
+        return sum(layer.float_macs for layer in self.layers)
+
+    @property
+    def bytes(self) -> int:
+        return sum(layer.bytes for layer in self.layers)
+
+    @property
+    def float_bytes(self) -> int:
+        return sum(layer.float_bytes for layer in self.layers)
+
+    @property
+    def bytes_ratio(self) -> float:
+        """How many times smaller than the float twin."""
+        return self.float_bytes / self.bytes if self.bytes else 1.0
+
+    @property
+    def binary_mac_share(self) -> float:
+        """Share of the MACs that are 1-bit, 0 … 1."""
+        macs = self.binary_macs + self.float_macs
+        return self.binary_macs / macs if macs else 0.0
+
+    def float_parts(self) -> list[tuple[str, int, float]]:
+        """What keeps the network from being smaller: (name, bytes, share of all bytes) of what is not bits, largest
+        first; all the affines, of batch norms and of binary layers without one, are one part called ``affines``."""
+        parts: dict[str, int] = {}
+        for layer in self.layers:
+            if layer.bits == 1:
+                parts["affines"] = parts.get("affines", 0) + layer.bytes - _packed_bytes(prod(layer.weight))
+            else:
+                name = "affines" if layer.kind == "batch norm" else layer.name
+                parts[name] = parts.get(name, 0) + layer.bytes
+        found = sorted(((name, size) for name, size in parts.items() if size), key=lambda part: -part[1])
+        return [(name, size, size / self.bytes) for name, size in found]
+
+
+def costs(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> Costs:
+    """The costs of any torch model, found by running the first example of ``example_input`` (a batch, or a tuple of
+    them) through it in eval mode.  The model is left as it was."""
+    calls = _run(model, example_input)
+    layers, training_only, seen = [], 0, set[int]()
+    for name, module in _rows(model):
+        call = calls.get(module, _Call())
+        fresh = [p for p in _own_parameters(module) if id(p) not in seen]  # tied weights are stored once
+        seen |= {id(p) for p in fresh}
+        layers.append(_layer(name, module, call, sum(p.numel() for p in fresh)))
+        if isinstance(module, BinaryConv2d | BinaryLinear):
+            held = [*module.method.parameters(), *(b for b in module.method.buffers() if b.is_floating_point())]
+            training_only += sum(tensor.numel() for tensor in held)
+    return Costs(layers, training_only)
+
+
+def _layer(name: str, module: nn.Module, call: "_Call", parameters: int) -> LayerCost:
+    weight = getattr(module, "weight", None)
+    shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
+    binary = isinstance(module, BinaryConv2d | BinaryLinear)
+    float_bytes = FLOAT_BYTES * parameters
+    kind = type(module).__name__
+    if _is_batch_norm(module):
+        kind = "batch norm"
+        float_bytes = AFFINE_BYTES * module.num_features
+    elif isinstance(module, _ConvNd):
+        kind = "conv"
+    elif isinstance(module, nn.Linear):
+        kind = "linear"
+    size = float_bytes
+    if binary:
+        size = _packed_bytes(prod(shape)) if parameters else 0
+        size += 0 if call.count and call.normed else AFFINE_BYTES * shape[0]
+    macs = call.positions * prod(shape)
+    return LayerCost(
+        name=name or type(module).__name__,
+        kind=kind,
+        bits=1 if binary else 32,
+        weight=shape,
+        output=call.output,
+        calls=call.count,
+        parameters=parameters,
+        binary_macs=macs if binary else 0,
+        float_macs=0 if binary else macs,
+        bytes=size,
+        float_bytes=float_bytes,
+    )
+
+
+def _packed_bytes(bits: int) -> int:
+    return -(-bits // 8)
+
+
+def _is_batch_norm(module: nn.Module) -> TypeGuard[_BatchNorm]:
+    """One that folds: without running statistics it is no fixed affine."""
+    return isinstance(module, _BatchNorm) and module.running_mean is not None
+
+
+def _is_atom(module: nn.Module) -> bool:
+    """Whatever lies inside (a method, a parametrization of the weight) is a part of this layer."""
+    return isinstance(module, _ConvNd | nn.Linear)
+
+
+def _rows(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every module with parameters of its own, or a batch norm, in order of registration."""
+    rows: list[tuple[str, nn.Module]] = []
+    inside: tuple[str, ...] = ()
+    for name, module in model.named_modules():
+        if inside and name.startswith(inside):
+            continue
+        if _is_atom(module) or _is_batch_norm(module) or _own_parameters(module):
+            rows.append((name, module))
+        if _is_atom(module):
+            inside = (*inside, f"{name}." if name else "")
+    return rows
+
+
+def _own_parameters(module: nn.Module) -> list[Tensor]:
+    if _is_atom(module):  # by attribute: a parametrized weight is no parameter any more
+        return [t for t in (module.weight, module.bias) if isinstance(t, Tensor)]
+    return list(module.parameters(recurse=False))
+
+
+@dataclass
+class _Call:
+    """What the forward pass did with one layer."""
+
+    count: int = 0
+    output: tuple[int, ...] = ()
+    positions: int = 0
+    """How often the whole weight is used: outputs per filter, over all calls."""
+    normed: bool = True
+    """Every output of it goes to a batch norm."""
+
+
+def _run(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> dict[nn.Module, _Call]:
+    inputs = example_input if isinstance(example_input, tuple) else (example_input,)
+    if not all(isinstance(x, Tensor) and x.dim() > 0 and len(x) > 0 for x in inputs):
+        raise ConfigError("example_input is a batch of at least one example, or a tuple of such batches")
+    calls: dict[nn.Module, _Call] = {}
+    waiting: dict[int, tuple[Tensor, nn.Module]] = {}  # outputs that no batch norm has taken; held, so that ids last
+
+    def called(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        given = args[0] if args else kwargs.get("input")
+        if isinstance(module, _KEEP_AN_AFFINE_MOVABLE):
+            if isinstance(given, Tensor) and isinstance(out, Tensor) and id(given) in waiting:
+                waiting[id(out)] = out, waiting.pop(id(given))[1]
+            return
+        if _is_batch_norm(module):
+            waiting.pop(id(given), None)
+        call = calls.setdefault(module, _Call())
+        call.count += 1
+        if not isinstance(out, Tensor):
+            return
+        call.output = tuple(out.shape[1:])
+        if isinstance(module, _ConvTransposeNd):
+            call.positions += given.numel() // module.in_channels if isinstance(given, Tensor) else 0
+        elif isinstance(module, _ConvNd | nn.Linear):
+            call.positions += out.numel() // module.weight.shape[0]
+        if isinstance(module, BinaryConv2d | BinaryLinear):
+            waiting[id(out)] = out, module
+
+    watched = [m for _, m in _rows(model)] + [m for m in model.modules() if isinstance(m, _KEEP_AN_AFFINE_MOVABLE)]
+    hooks = [module.register_forward_hook(called, with_kwargs=True) for module in watched]
+    restore = _remember_mode(model)
+    try:
+        model.eval()
+        with torch.no_grad():
+            model(*(x[:1] for x in inputs))
+    finally:
+        restore()
+        for hook in hooks:
+            hook.remove()
+    for _, module in waiting.values():
+        calls[module].normed = False
+    return calls
+
+
+def _remember_mode(model: nn.Module) -> Callable[[], None]:
+    modes = [(module, module.training) for module in model.modules()]
+
+    def restore() -> None:
+        for module, training in modes:
+            module.training = training
+
+    return restore

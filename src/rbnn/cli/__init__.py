@@ -1,0 +1,119 @@
+"""The command line: ``rbnn COMMAND …``.  One file per command; a command is imported only when it runs.
+
+Results go to stdout, progress and complaints to stderr.  Exit codes: 0 done, 1 a bug of ours, 2 bad input (one
+sentence), 130 interrupted.  A traceback only with ``--debug``.
+"""
+
+import ast
+import importlib
+import io
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from rbnn.errors import RbnnError, UnknownName
+
+
+def commands() -> dict[str, Path]:
+    """Every command and its file."""
+    return {p.stem: p for p in sorted(Path(__file__).parent.glob("*.py")) if not p.stem.startswith("_")}
+
+
+def _summary(path: Path) -> str:
+    """What a command does: the rest of its file's first line, read without importing it."""
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return doc.partition("\n")[0].partition(": ")[2]
+
+
+def _usage() -> str:
+    rows = [f"  {name:<10} {_summary(path)}" for name, path in commands().items()]
+    return "\n".join(
+        [
+            "usage: rbnn COMMAND … [--debug]",
+            "",
+            "Rotated Binary Neural Networks: train 1-bit networks, see why they work, run them as real bits.",
+            "",
+            *rows,
+            "",
+            "`rbnn COMMAND --help` explains a command.  Example: rbnn train digits",
+        ]
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the return value is the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal that lacks a letter shows "?" instead of ending the command
+            stream.reconfigure(errors="replace")
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
+    except RbnnError as error:
+        return _complain(error, debug, 2)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "sklearn"):
+            return _complain(error, debug, 1)
+        return _complain(RbnnError(f"`rbnn {words[0]}` needs {error.name}: pip install 'rbnn[train]'"), debug, 2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has left (`| head`): not an error, and nothing more to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if debug:
+            traceback.print_exception(error)
+        where = f" {error.filename}" if error.filename else ""
+        return _complain(RbnnError(f"cannot use{where}: {error.strerror or error}"), False, 2)
+    except Exception as error:
+        return _complain(error, debug, 1)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        from rbnn import __version__
+
+        print(f"rbnn {__version__}")
+        return 0
+    try:
+        _run(words[0], words[1:])
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich's way to say so
+            return 0
+        return end.code if isinstance(end.code, int) else 2  # of the parser: after --help or a complaint of its own
+    return 0
+
+
+def _run(name: str, words: list[str]) -> None:
+    if name not in commands():
+        raise UnknownName("command", name, commands())
+    module: Any = importlib.import_module(f"rbnn.cli.{name}")
+    if hasattr(module, "parse"):
+        options = module.parse(words)
+    else:
+        import tyro
+
+        options = tyro.cli(getattr(module, name.capitalize()), prog=f"rbnn {name}", args=words)
+    module.run(options)
+
+
+def _complain(error: Exception, debug: bool, code: int) -> int:
+    if debug:
+        traceback.print_exception(error)
+    elif code == 1:
+        print(f"rbnn: a bug: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+    else:
+        print(f"rbnn: {error}", file=sys.stderr)
+    return code

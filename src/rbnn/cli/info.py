@@ -1,0 +1,184 @@
+"""`rbnn info`: what each layer of a network costs: bits, MACs, bytes."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from rbnn.analysis.costs import Costs
+
+WIDTH = 100
+"""Columns of the table where the terminal does not say."""
+
+OTHER_COLUMNS = 74
+"""What the columns beside the name take in the networks that come with rbnn."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """Per layer: shape, bits, parameters, 1-bit and float multiply-accumulates (MACs) for one picture, and bytes when
+    deployed; totals against the float twin; and what keeps the network from being smaller.
+
+    Deployed means: bits packed, batch norms folded to one affine per channel (8 bytes), every other parameter 4 bytes.
+
+    Example: rbnn info resnet18 --method xnor-net
+    """
+
+    net: tyro.conf.Positional[str]
+    """Network by name (see `rbnn models`), run directory (its best epoch) or checkpoint."""
+    method: str = ""
+    """Binarization method of a network by name: rbnn unless said, float for the float twin."""
+    classes: int = 0
+    """Classes of a network by name; by default 10, or 1000 where it is meant for 224×224 pictures."""
+    json: bool = False
+    """Print JSON with the keys model, method, input (channels, height, width), layers, total and float_parts.
+    Each of layers: name, kind, bits, weight, output (shapes), calls, parameters, binary_macs, float_macs, bytes,
+    float_bytes (in the float twin). total: the sums of these, bytes_ratio (float twin over this network),
+    binary_mac_share (0 to 1), training_only (numbers that a method holds for training alone).
+    float_parts: name, bytes and share (0 to 1) of what is not bits, largest first."""
+
+
+def run(options: Info) -> None:
+    """Count and print."""
+    import torch
+
+    from rbnn.analysis.costs import costs
+
+    model, name, method, shape = _network(options)
+    found = costs(model, torch.zeros(1, *shape))
+    if options.json:
+        print(json.dumps(_as_json(name, method, shape, found), indent=2))
+    else:
+        _print(name, method, shape, found)
+
+
+def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]":
+    """The network, its name and method, and the shape of one picture."""
+    from rbnn.errors import CheckpointError, ConfigError, UnknownName
+    from rbnn.models import MODELS, create_model
+    from rbnn.training.checkpoint import load_network
+
+    path = Path(options.net)
+    if options.net in MODELS:
+        method, size = options.method or "rbnn", MODELS[options.net].image_size
+        classes = options.classes or (1000 if size == 224 else 10)
+        return create_model(options.net, method, num_classes=classes), options.net, method, (3, size, size)
+    if not path.exists():
+        if path.suffix or len(path.parts) > 1:
+            raise CheckpointError(f"there is no run directory or checkpoint {path}")
+        raise UnknownName("network (neither a file nor one of ours)", options.net, MODELS)
+    if options.method or options.classes:
+        raise ConfigError(f"{path} has its method and classes: --method and --classes go with a network by name")
+    network = load_network(path)
+    contract = network.contract
+    shape = contract.channels, contract.image_size, contract.image_size
+    return network.model, network.config.model, network.config.method, shape
+
+
+def _as_json(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> dict[str, Any]:
+    sums = "parameters", "binary_macs", "float_macs", "bytes", "float_bytes", "bytes_ratio", "binary_mac_share"
+    return {
+        "model": name,
+        "method": method,
+        "input": shape,
+        "layers": [asdict(layer) for layer in found.layers],
+        "total": {key: getattr(found, key) for key in (*sums, "training_only")},
+        "float_parts": [{"name": part, "bytes": size, "share": share} for part, size, share in found.float_parts()],
+    }
+
+
+def _print(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH)
+    title = f"{name}, {method}, for one picture of {_shape(shape)}"
+    table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    columns = ["layer", "kind", "weight", "output", "bits", "params", "1-bit\nMACs", "float\nMACs", "bytes"]
+    left_out: set[str] = set() if console.width >= WIDTH - 5 else {"kind", "params"}
+    for column in columns:
+        if column not in left_out:
+            table.add_column(column, justify="left" if column in ("layer", "kind") else "right", no_wrap=True)
+    longest = max(console.width - OTHER_COLUMNS + 8 * len(left_out), 8)
+
+    def add(*cells: str) -> None:
+        table.add_row(*(cell for column, cell in zip(columns, cells, strict=True) if column not in left_out))
+
+    norms = [layer for layer in found.layers if layer.kind == "batch norm"]
+    for layer in found.layers:
+        if layer not in norms:
+            counts = map(_count, (layer.parameters, layer.binary_macs, layer.float_macs))
+            shapes = _shape(layer.weight), _shape(layer.output)
+            names = shorten(layer.name, longest), shorten(layer.kind, 8)
+            add(*names, *shapes, str(layer.bits), *counts, f"{layer.bytes:,}")
+    if norms:
+        values, size = sum(norm.parameters for norm in norms), sum(norm.bytes for norm in norms)
+        add(f"{len(norms)} batch norms", "affine", "", "", "32", _count(values), "–", "–", f"{size:,}")
+    table.add_section()
+    totals = map(_count, (found.parameters, found.binary_macs, found.float_macs))
+    add("total", "", "", "", "", *totals, f"{found.bytes:,}")
+    console.print(table)
+    console.print()
+    for line in _summary(found):
+        console.print(line)
+
+
+def _summary(found: "Costs") -> list[str]:
+    macs = _count(found.binary_macs + found.float_macs)
+    if not any(layer.bits == 1 for layer in found.layers):
+        lines = [f"Deployed {_size(found.bytes)}, {macs} MACs, all of it float."]
+    else:
+        lines = [
+            f"Deployed {_size(found.bytes)}, the float twin {_size(found.float_bytes)}: {found.bytes_ratio:.1f}× "
+            f"smaller. 1-bit: {100 * found.binary_mac_share:.1f} % of {macs} MACs."
+        ]
+        parts = found.float_parts()
+        shares = [f"{part} {100 * share:.1f} %" for part, _, share in parts[:5]]
+        if parts[5:]:
+            shares.append(f"{len(parts) - 5} more with {100 * sum(share for _, _, share in parts[5:]):.1f} %")
+        lines.append(f"What keeps it from being smaller, by share of its bytes: {', '.join(shares)}.")
+    if found.training_only:
+        lines.append(
+            f"Gone at export: the latent floats behind the bits and {found.training_only:,} numbers of the method "
+            "(rotations, β; scales go into the affines)."
+        )
+    uncalled = [layer.name for layer in found.layers if not layer.calls]
+    if uncalled:
+        lines.append(f"Never called by the forward pass, so without MACs here: {', '.join(uncalled)}.")
+    return lines
+
+
+def shorten(name: str, width: int) -> str:
+    """At most ``width`` characters: the middle goes, and the end, which tells layers apart, keeps more than the
+    beginning."""
+    if len(name) <= width:
+        return name
+    head = (width - 1) // 3
+    return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "–"
+
+
+def _count(value: int) -> str:
+    """Three digits and a unit; – for none."""
+    if not value:
+        return "–"
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            number = value / size
+            return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
+    return str(value)
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"

@@ -1,0 +1,136 @@
+"""`rbnn train`: train a network by a recipe, or continue a run."""
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from rbnn.training.checkpoint import LAST
+from rbnn.training.config import TrainConfig, find_recipe, read_recipe
+from rbnn.training.layer_figures import mean_figures
+from rbnn.training.loop import Progress, Result, train
+
+HELP = """Train a network.
+
+Usage: rbnn train [RECIPE] [--any-field ...]. RECIPE is the name of one that comes with rbnn, a TOML file, or the
+directory of a run; fields override it. The run directory gets config.toml, log.jsonl, TensorBoard events,
+last.pt and best.pt. Ctrl-C writes a checkpoint; --resume continues.
+
+Examples: rbnn train digits
+          rbnn train cifar10-resnet20-bireal-rbnn-cpu --data-dir data --out runs/first
+          rbnn train runs/first --resume
+          rbnn train digits --method rbnn --options rotation=layer alpha=none"""
+
+
+FIRST = os.environ.get("RANK", "0") == "0"
+"""Of several processes under torchrun, one talks."""
+
+
+def parse(words: list[str]) -> TrainConfig:
+    """The recipe comes first, if at all; the flags are the fields of the configuration."""
+    recipe, flags = (words[0], words[1:]) if words and not words[0].startswith("-") else ("digits", words)
+    found = find_recipe(recipe)
+    default = read_recipe(found)
+    if found.parent == Path(recipe):
+        default = replace(default, out=found.parent)  # the run is where it is now, whatever it was called at first
+    return tyro.cli(TrainConfig, prog="rbnn train [RECIPE]", description=HELP, args=flags, default=default)
+
+
+class Watch(Progress):
+    """A bar for the epoch and one for the run, on stderr; nothing where that is not a terminal."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self.bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not (console.is_terminal and FIRST),
+        )
+
+    def begin(self, config: TrainConfig, steps: int, epoch: int, step: int) -> None:
+        self.batch_size = config.batch_size
+        self.steps = steps
+        self.run = self.bars.add_task("run", total=config.epochs * steps, completed=epoch * steps + step, figures="")
+        self.now = self.bars.add_task(f"epoch {epoch}", total=steps, completed=step, figures="")
+
+    def step(self, images: int, loss: float, top1: float) -> None:
+        speed = (self.bars.tasks[self.run].speed or 0.0) * self.batch_size
+        self.bars.update(self.now, advance=1, figures=f"loss {loss:.3f}  train {top1:.1f} %")
+        self.bars.update(self.run, advance=1, figures=f"{speed:,.0f} images/s")
+
+    def epoch(self, entry: dict[str, Any]) -> None:
+        if not self.bars.disable:
+            self.bars.console.print(
+                f"epoch {entry['epoch']:>3}  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  "
+                f"test {entry['top1']:.2f} %  {entry['images_per_second']:,.0f} images/s"
+            )
+        self.bars.reset(self.now, description=f"epoch {entry['epoch'] + 1}", total=self.steps)
+
+
+def run(options: TrainConfig) -> None:
+    """Train, then say what came of it."""
+    watch = Watch()
+    try:
+        with watch.bars:
+            result = train(options, watch)
+    except KeyboardInterrupt:
+        if FIRST and (options.directory / LAST).exists():
+            print(f"stopped; continue with: rbnn train {shlex.quote(str(options.directory))} --resume", file=sys.stderr)
+        raise
+    if result.last:
+        report(options, result)
+
+
+def report(config: TrainConfig, result: Result) -> None:
+    """A table of the binary layers, and the accuracies."""
+    console = Console()
+    layers = result.last["layers"]
+    if layers:
+        columns = {
+            "alpha": "α",
+            "angle": "angle °",
+            "error": "error sin²θ",
+            "flips": "flips from start %",
+            "epoch_flips": "in last epoch %",
+        }
+        table = Table(title=f"binary layers of {config.model}, {config.method}")
+        table.add_column("layer", no_wrap=True)
+        shown = [key for key in columns if any(key in figures for figures in layers.values())]
+        for key in shown:
+            table.add_column(columns[key], justify="right")
+        for name, figures in [*layers.items(), ("mean", mean_figures(layers))]:
+            if name == "mean":
+                table.add_section()
+            table.add_row(name, *(_cell(key, figures.get(key)) for key in shown))
+        console.print(table)
+    last = result.last
+    console.print(
+        f"{config.model} {config.method} on {config.data}: test accuracy {last['top1']:.2f} % "
+        f"(best {result.best_top1:.2f} %), top-5 {last['top5']:.2f} %, {config.epochs} epochs, run in {result.out}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _cell(key: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return (
+        f"{100 * value:.1f}"
+        if key in ("flips", "epoch_flips")
+        else f"{value:.1f}"
+        if key == "angle"
+        else f"{value:.3f}"
+    )

@@ -1,0 +1,247 @@
+"""binarize_: any torch model becomes a binary network, in place."""
+
+import copy
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+from torch.nn.parameter import UninitializedParameter
+
+from rbnn.errors import ConfigError, NotBinary
+from rbnn.methods import check_method, create_method
+from rbnn.nn import BinaryConv2d, BinaryLinear
+
+FEWEST_CHANNELS = 8
+"""A convolution with fewer input channels per group stays float: its bits would not fill a byte."""
+
+Layer: TypeAlias = nn.Conv2d | nn.Linear
+
+_READ_THEIR_CHILDREN = nn.MultiheadAttention, nn.TransformerEncoderLayer
+"""They take the weights out of their linear layers and never, or not always, call them."""
+
+
+@dataclass
+class Conversion:
+    """What ``binarize_`` did: the names of the layers that are binary now, of those that stayed float and why, and
+    what will hurt."""
+
+    changed: list[str] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.changed)} layers are binary now", *[f"  {name}" for name in self.changed]]
+        if self.kept:
+            width = max(map(len, self.kept))
+            lines += [f"{len(self.kept)} stay float", *[f"  {n:{width}}  {why}" for n, why in self.kept.items()]]
+        return "\n".join([*lines, *[f"warning: {text}" for text in self.warnings]])
+
+
+def binarize_(
+    model: nn.Module,
+    method: str = "rbnn",
+    keep: Iterable[str] | None = None,
+    *,
+    relu: str = "warn",
+    **options: Any,
+) -> Conversion:
+    """Makes every ``nn.Conv2d`` a ``BinaryConv2d`` and every ``nn.Linear`` a ``BinaryLinear``, in place.
+
+    The layers stay the objects they were, with their weights, hooks, names and whoever shares them; ``method`` adds
+    parameters of its own, so create the optimizer afterwards.  The model is unchanged after any error.
+
+    keep      names or patterns (``layer1.*``) of layers that stay float; ``[]`` for none.  By default the first
+              convolution and the last linear layer stay float; without linear layers the last convolution, without
+              convolutions the first linear layer.  Depthwise and narrow convolutions stay float in any case.
+    relu      a ReLU that feeds a binary layer leaves its signs little to say: ``warn``, ``keep`` it silently, or
+              replace it by ``hardtanh`` wherever it is used
+    options   those of the method
+    """
+    if relu not in ("warn", "hardtanh", "keep"):
+        raise ConfigError(f"relu is one of warn, hardtanh, keep, got {relu!r}")
+    check_method(method, options)
+    layers = _float_layers(model)
+    report = Conversion()
+    report.kept = _ends(layers) if keep is None else _matching(keep, layers)
+    report.kept |= {n: why for n, (layer, why) in layers.items() if why and n not in report.kept}
+    report.kept = {name: report.kept[name] for name in layers if name in report.kept}
+    report.changed = [name for name in layers if name not in report.kept]
+    if not report.changed:
+        raise NotBinary(_nothing_left(model, report.kept))
+
+    # Whatever can fail comes before the first change.
+    chosen = [(layers[name][0], create_method(method, layers[name][0].weight, **options)) for name in report.changed]
+    relus = set[str]()
+    if relu != "keep":
+        relus = _look_for_relus(model, report, replace=relu == "hardtanh")
+    for layer, made in chosen:
+        made.train(layer.training)
+        if not layer.weight.requires_grad:
+            made.requires_grad_(False)  # a frozen layer stays frozen
+        layer.__class__ = BinaryConv2d if isinstance(layer, nn.Conv2d) else BinaryLinear
+        layer._made_by = method, dict(options)  # type: ignore[assignment]
+        layer.method = made
+    for name in relus:
+        _replace(model, model.get_submodule(name))
+    return report
+
+
+def _float_layers(model: nn.Module) -> dict[str, tuple[Layer, str | None]]:
+    """Every float convolution and linear layer in order of registration, with the reason why it cannot be binary."""
+    layers: dict[str, tuple[Layer, str | None]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Conv2d | nn.Linear) and not isinstance(module, BinaryConv2d | BinaryLinear):
+            parent = model.get_submodule(name.rpartition(".")[0])
+            layers[name] = module, _obstacle(module, parent)
+    return layers
+
+
+def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
+    """Why ``layer`` has to stay float, or None."""
+    kind = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Linear
+    if isinstance(parent, _READ_THEIR_CHILDREN):
+        return f"{type(parent).__name__} reads its weight without calling it"
+    weight = layer._parameters.get("weight")
+    if weight is None:
+        return "its weight is computed (a parametrization, weight or spectral norm, pruning)"
+    if isinstance(weight, UninitializedParameter):
+        return "it has no weight yet: run one batch through the model first"
+    if any(getattr(type(layer), part, None) is not getattr(kind, part, None) for part in ("forward", "_conv_forward")):
+        return f"{type(layer).__name__} has a forward of its own"
+    if not weight.is_floating_point():
+        return f"its weight is {weight.dtype}"
+    if isinstance(layer, nn.Conv2d):
+        if layer.groups == layer.in_channels > 1:
+            return "depthwise: one input channel per filter"
+        if (channels := layer.in_channels // layer.groups) < FEWEST_CHANNELS:
+            return f"narrow: {channels} input channels per group, fewer than {FEWEST_CHANNELS}"
+    return None
+
+
+def _ends(layers: dict[str, tuple[Layer, str | None]]) -> dict[str, str]:
+    """The two layers that stay float unless the user says otherwise."""
+    convolutions = [name for name, (layer, _) in layers.items() if isinstance(layer, nn.Conv2d)]
+    linears = [name for name, (layer, _) in layers.items() if isinstance(layer, nn.Linear)]
+    ends: dict[str, str] = {}
+    if linears:
+        ends |= {linears[0]: "first linear layer"} if not convolutions else {}
+        ends |= {linears[-1]: "last linear layer"}
+    if convolutions:
+        ends |= {convolutions[-1]: "last convolution"} if not linears else {}
+        ends |= {convolutions[0]: "first convolution"}
+    return ends
+
+
+def _matching(keep: Iterable[str], layers: dict[str, tuple[Layer, str | None]]) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for pattern in [keep] if isinstance(keep, str) else keep:
+        found = [name for name in layers if fnmatchcase(name, pattern)]
+        if not found:
+            nearest = get_close_matches(pattern, layers, n=1, cutoff=0.0)
+            hint = f"; the nearest name is {nearest[0]!r}" if nearest else ""
+            raise ConfigError(f"keep: no convolution or linear layer is called {pattern!r}{hint}")
+        kept |= dict.fromkeys(found, f"kept by {pattern!r}")
+    return kept
+
+
+def _nothing_left(model: nn.Module, kept: dict[str, str]) -> str:
+    found = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in kept.items())
+    if not found:
+        return f"{type(model).__name__} has no float nn.Conv2d or nn.Linear: there is nothing to binarize"
+    return f"every nn.Conv2d and nn.Linear of {type(model).__name__} stays float ({found}): see the argument keep"
+
+
+def _replace(model: nn.Module, old: nn.Module) -> None:
+    """A Hardtanh for ``old``, under every name that it has."""
+    new = nn.Hardtanh(inplace=bool(getattr(old, "inplace", False))).train(old.training)
+    names = [name for name, module in model.named_modules(remove_duplicate=False) if module is old]
+    for name in names:
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, new)
+
+
+# What feeds a binary layer: found in the graph of the model's forward, looking back through whatever keeps zeros and
+# positive values what they are.
+
+_SEEN_THROUGH_MODULES = (
+    nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
+    nn.AdaptiveMaxPool2d, nn.MaxPool1d, nn.AvgPool1d, nn.ZeroPad2d, nn.Unflatten, nn.PixelShuffle, nn.ChannelShuffle,
+)  # fmt: skip
+_SEEN_THROUGH_FUNCTIONS = {
+    torch.flatten, torch.cat, torch.max_pool2d, torch.dropout, torch.reshape, torch.mean,
+    F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.dropout, F.dropout2d, F.pad,
+}  # fmt: skip
+_SEEN_THROUGH_METHODS = {"flatten", "view", "reshape", "contiguous", "mean", "permute", "transpose", "squeeze", "to"}
+_RELU_FUNCTIONS = {F.relu, F.relu6, torch.relu, torch.relu_, F.relu_}
+_RELU_METHODS = {"relu", "relu_"}
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        leaf = isinstance(m, nn.Conv2d | nn.Linear | nn.ReLU | nn.ReLU6)
+        return leaf or super().is_leaf_module(m, module_qualified_name)
+
+
+def _look_for_relus(model: nn.Module, report: Conversion, replace: bool) -> set[str]:
+    """The names of the ReLU modules that feed a layer of ``report.changed``; what cannot be replaced is warned of."""
+    modules: set[str] = set()
+    try:
+        for layer, relu in _relus(model, set(report.changed)):
+            if relu is None:
+                report.warnings.append(
+                    f"a ReLU written in a forward feeds binary layer {layer!r}: nothing is negative there, so the "
+                    "signs carry little; binarize_ cannot replace it: write torch.nn.functional.hardtanh in its place"
+                )
+                continue
+            modules.add(relu)
+            if not replace:
+                report.warnings.append(
+                    f"ReLU {relu!r} feeds binary layer {layer!r}: nothing is negative there, so the signs carry "
+                    "little; binarize_(…, relu='hardtanh') replaces it"
+                )
+    except Exception as obstacle:  # anything may happen in a forward that was not written for tracing
+        reason = str(obstacle).partition("\n")[0] or type(obstacle).__name__
+        report.warnings.append(
+            f"ReLUs that feed binary layers were not checked: the forward cannot be traced ({reason})"
+        )
+        if not replace:
+            return set()  # not knowing is worth a line in the report; not doing what was asked, a warning
+    if report.warnings:
+        warnings.warn("\n".join(report.warnings), stacklevel=3)
+    return modules if replace else set()
+
+
+def _relus(model: nn.Module, changed: set[str]) -> Iterator[tuple[str, str | None]]:
+    """(layer, ReLU module that feeds it), None for a ReLU that is no module."""
+    # Tracing runs the forward, which may leave things behind: it does so in a copy that shares the weights alone.
+    stand_in = copy.deepcopy(model, {id(p): p for p in model.parameters()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = _Tracer().trace(stand_in)
+    for node in graph.nodes:
+        if node.op == "call_module" and node.target in changed:
+            for relu in dict.fromkeys(_feeding(node, stand_in)):
+                yield str(node.target), relu
+
+
+def _feeding(node: fx.Node, model: nn.Module) -> Iterator[str | None]:
+    for source in node.all_input_nodes:
+        module = model.get_submodule(str(source.target)) if source.op == "call_module" else None
+        if isinstance(module, nn.ReLU | nn.ReLU6):
+            yield str(source.target)
+        elif (source.op == "call_function" and source.target in _RELU_FUNCTIONS) or (
+            source.op == "call_method" and source.target in _RELU_METHODS
+        ):
+            yield None
+        elif (
+            isinstance(module, _SEEN_THROUGH_MODULES)
+            or (source.op == "call_function" and source.target in _SEEN_THROUGH_FUNCTIONS)
+            or (source.op == "call_method" and source.target in _SEEN_THROUGH_METHODS)
+        ):
+            yield from _feeding(source, model)

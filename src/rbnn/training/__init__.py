@@ -1,0 +1,1 @@
+"""Training: configuration, batches, loop, checkpoints, several processes."""

@@ -1,0 +1,156 @@
+"""Checkpoints: written whole or not at all, read without executing anything."""
+
+import io
+import pickle
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rbnn.data import FolderSet, ImageSet
+from rbnn.errors import CheckpointError, ConfigError, UnknownName
+from rbnn.files import write_whole
+from rbnn.models import create_model
+from rbnn.nn import binary_layers
+from rbnn.training.config import TrainConfig, as_table, from_table
+
+VERSION = 1
+LAST, BEST = "last.pt", "best.pt"
+
+
+@dataclass(frozen=True)
+class InputContract:
+    """What the network expects and what its answers mean."""
+
+    channels: int
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    classes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, dataset: ImageSet | FolderSet, image_size: int) -> "InputContract":
+        return cls(dataset.channels, image_size or dataset.image_size, dataset.mean, dataset.std, dataset.classes)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network as a checkpoint holds it."""
+
+    model: nn.Module
+    config: TrainConfig
+    contract: InputContract
+    state: dict[str, Any]
+    """Everything in the file."""
+
+
+def build(config: TrainConfig, contract: InputContract) -> nn.Module:
+    """The untrained network that ``config`` describes, for pictures as in ``contract``."""
+    return create_model(
+        config.model,
+        config.method,
+        num_classes=len(contract.classes),
+        in_channels=contract.channels,
+        image_size=contract.image_size,
+        **config.options,
+    )
+
+
+def save(path: Path, config: TrainConfig, contract: InputContract, model: nn.Module, **more: Any) -> None:
+    """The network with all that is needed to build it again, and ``more``."""
+    state = {
+        "rbnn": VERSION,
+        "config": as_table(config),
+        "contract": asdict(contract),
+        "model": model.state_dict(),
+        **more,
+    }
+    buffer = io.BytesIO()  # torch.save into a file that a full disk refuses complains of positions, not of the disk
+    torch.save(state, buffer)
+    try:
+        write_whole(path, lambda file: file.write(buffer.getbuffer()))
+    except OSError as error:
+        raise CheckpointError(f"cannot write checkpoint {path}: {error.strerror or error}") from None
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """The contents of a checkpoint, checked to be one of ours; code in it is refused, never run."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no checkpoint {path}") from None
+    except OSError as error:
+        raise CheckpointError(f"cannot read checkpoint {path}: {error.strerror or error}") from None
+    try:
+        with file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about formats of other programs: the sentence below is enough
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # torch's own words advise to load it all the same
+        raise CheckpointError(
+            f"{path} is not a readable checkpoint: it is damaged, or holds other things than tensors, which could be "
+            "programs and are never loaded"
+        ) from None
+    except Exception as error:  # a damaged file can end in nearly any of them
+        reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        raise CheckpointError(
+            f"{path} is not a readable checkpoint ({reason}): it may be cut short or of another program"
+        ) from None
+    if not isinstance(state, dict) or "rbnn" not in state:
+        raise CheckpointError(f"{path} is not a checkpoint of rbnn: it lacks the key 'rbnn'")
+    if state["rbnn"] != VERSION:
+        raise CheckpointError(f"{path} has checkpoint version {state['rbnn']!r}, this rbnn reads {VERSION}")
+    return state
+
+
+def load_network(path: Path) -> Network:
+    """The network in a run directory (its best epoch) or a checkpoint."""
+    if path.is_dir():
+        found = [path / name for name in (BEST, LAST) if (path / name).is_file()]
+        if not found:
+            raise CheckpointError(f"{path} holds neither {BEST} nor {LAST}: expected a run directory of `rbnn train`")
+        path = found[0]
+    state = load_state(path)
+    try:
+        config = from_table(state["config"], source=f"checkpoint {path}")
+        contract = InputContract(**state["contract"])
+        model = build(config, contract)
+    except (KeyError, TypeError, AttributeError, RuntimeError, ConfigError, UnknownName) as error:
+        raise CheckpointError(f"{path} does not describe a network: {error}") from None
+    load_weights(model, state.get("model"), path)
+    return Network(model, config, contract, state)
+
+
+def load_weights(model: nn.Module, weights: Any, path: Path) -> None:
+    """Load a state dict; one of another network is refused with the first difference named."""
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise CheckpointError(f"{path} holds no weights: expected a table of tensors")
+    own = model.state_dict()
+    for name in own | weights:
+        if name not in own or name not in weights:
+            where = "only in the checkpoint" if name not in own else "not in the checkpoint"
+            raise CheckpointError(f"{path} is of another network: {name} is {where}")
+        if own[name].shape != weights[name].shape:
+            raise CheckpointError(
+                f"{path} is of another network: {name} has shape {tuple(weights[name].shape)}, "
+                f"expected {tuple(own[name].shape)}"
+            )
+    model.load_state_dict(weights)
+
+
+def start_from(model: nn.Module, path: Path) -> None:
+    """Take over weights and batch norms from a checkpoint of the same network, such as its float twin; the binary
+    layers' methods start anew from them."""
+    weights = load_network(path).state["model"]
+    own = model.state_dict()
+    for name, value in own.items():
+        if ".method." in name:
+            continue
+        if name not in weights or weights[name].shape != value.shape:
+            raise CheckpointError(f"cannot start from {path}: it has no {name} of shape {tuple(value.shape)}")
+        own[name] = weights[name]
+    model.load_state_dict(own)
+    for _, layer in binary_layers(model):
+        layer.restart_method()

@@ -1,0 +1,199 @@
+"""What a training run is: one dataclass.  Its fields are a recipe's keys and the command line's flags."""
+
+import json
+import tomllib
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from tyro.constructors import PrimitiveConstructorSpec
+
+from rbnn.data import names as data_names
+from rbnn.errors import ConfigError, UnknownName
+from rbnn.methods import check_method
+from rbnn.models import model_names
+
+CONFIG_NAME = "config.toml"
+PATHS = ("data_dir", "out", "start_from")
+MOST_THREADS = 1024
+"""More than any machine has; OpenMP dies of numbers that are typing errors."""
+
+
+def _options_from_words(words: list[str]) -> dict[str, Any]:
+    """``["rotation=layer", "cycles=5"]`` as a table; values as in TOML, bare words are strings."""
+    options: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ValueError(f"expected KEY=VALUE, got {word!r}")
+        try:
+            table = tomllib.loads(f"value = {text}")
+        except tomllib.TOMLDecodeError:
+            table = {}
+        options[key] = table["value"] if len(table) == 1 else text
+    return options
+
+
+_KEY_VALUE = PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="KEY=VALUE ...",
+    instance_from_str=_options_from_words,
+    is_instance=lambda instance: isinstance(instance, dict),
+    str_from_instance=lambda options: [f"{key}={value}" for key, value in options.items()],
+)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run, completely described."""
+
+    model: str = "resnet20-bireal"
+    """Network: see `rbnn models`."""
+    method: str = "rbnn"
+    """Binarization method: see `rbnn methods`; float trains the float twin."""
+    options: Annotated[dict[str, Any], _KEY_VALUE] = field(default_factory=dict)
+    """Options of the method, as KEY=VALUE: see `rbnn methods`."""
+    data: str = "digits"
+    """Data set: digits, cifar10, cifar100, fashion-mnist or image-folder."""
+    data_dir: Path = Path("data")
+    """Where data sets live (filled by `rbnn data`)."""
+    out: Path | None = None
+    """Run directory; by default runs/MODEL-METHOD-DATA-SEED."""
+    epochs: int = 40
+    """Passes over the training set."""
+    batch_size: int = 256
+    """Images per step, of all processes together."""
+    accumulate: int = 1
+    """Micro-batches per step: gradients of so many parts of a batch are added up before the optimiser steps."""
+    lr: float = 0.1
+    """Peak learning rate of SGD; cosine to 0 after a linear warm-up."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    weight_decay: float = 1e-4
+    """Weight decay of the weights."""
+    decay: Literal["weights", "all"] = "weights"
+    """What weight decay applies to: weights (not batch norm, biases and scales), or all parameters."""
+    warmup: int = 5
+    """Epochs of linear warm-up; at most a tenth of the run is used for it."""
+    seed: int = 0
+    """Everything random follows from it."""
+    limit: int = 0
+    """Use only so many training images, always the same ones; 0 uses all."""
+    image_size: int = 0
+    """Side of the pictures that the network sees; 0 takes the data set's own."""
+    workers: int = 2
+    """Processes that decode picture files (image-folder)."""
+    threads: int = 0
+    """Threads that compute on a CPU; 0 leaves the choice to torch."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    batch_norm: Literal["local", "all-reduced"] = "local"
+    """With several processes: batch statistics of each process's share, or of the whole batch."""
+    start_from: Path | None = None
+    """Checkpoint whose weights the run starts from, such as a trained float twin."""
+    resume: bool = False
+    """Continue the run in `out` where it stopped."""
+
+    def __post_init__(self) -> None:
+        if self.model not in model_names():
+            raise UnknownName("model", self.model, model_names())
+        check_method(self.method, self.options)
+        if self.data not in data_names():
+            raise UnknownName("data set", self.data, data_names())
+        for name in ("decay", "batch_norm"):
+            known = get_args(TrainConfig.__annotations__[name])
+            if getattr(self, name) not in known:
+                raise UnknownName(f"value of {name}", str(getattr(self, name)), known)
+        for name in PATHS:
+            text = str(getattr(self, name))
+            if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise ConfigError(f"{name} is not a path in Unicode: {text!r} could not be written into {CONFIG_NAME}")
+        for name in ("epochs", "batch_size", "accumulate"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is at least 1, got {getattr(self, name)}")
+        for name in ("lr", "momentum", "weight_decay", "warmup", "seed", "limit", "image_size", "workers", "threads"):
+            if not 0 <= getattr(self, name) < 2**63:
+                raise ConfigError(f"{name} is 0 or more and below 2^63, got {getattr(self, name)}")
+        if self.threads > MOST_THREADS:
+            raise ConfigError(f"threads is at most {MOST_THREADS}, got {self.threads}")
+        if self.momentum >= 1:
+            raise ConfigError(f"momentum is below 1, got {self.momentum}")
+        if self.batch_size % self.accumulate:
+            raise ConfigError(f"batch_size {self.batch_size} cannot be cut into {self.accumulate} equal micro-batches")
+
+    @property
+    def directory(self) -> Path:
+        """Where the run lives."""
+        return self.out or Path("runs") / f"{self.model}-{self.method}-{self.data}-{self.seed}"
+
+
+# Fields that say where or how fast a run is computed, not what it computes: they may change on --resume.
+CIRCUMSTANCES = ("out", "data_dir", "workers", "device", "resume")
+
+
+def from_table(table: dict[str, Any], base: TrainConfig | None = None, source: str = "recipe") -> TrainConfig:
+    """``base`` with the fields in ``table``, each checked: unknown keys and wrong types raise."""
+    base = base or TrainConfig()
+    known = {f.name: getattr(base, f.name) for f in fields(TrainConfig)}
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in known:
+            raise UnknownName(f"key in {source}", key, known)
+        expected = str if key in PATHS else type(known[key])
+        if expected is float and type(value) is int:
+            value = float(value)
+        if type(value) is not expected:
+            raise ConfigError(f"{key} in {source} takes {expected.__name__}, got {value!r}")
+        values[key] = Path(value) if key in PATHS else value
+    return replace(base, **values)
+
+
+def read_recipe(path: Path) -> TrainConfig:
+    """The run that a TOML file describes; keys that it leaves out have their defaults."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read recipe {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"recipe {path} is not valid TOML: {error}") from None
+    return from_table(table, source=f"recipe {path}")
+
+
+def find_recipe(name: str) -> Path:
+    """A recipe by path, by run directory, or by the name of one that comes with rbnn."""
+    path = Path(name)
+    if path.is_dir():
+        path = path / CONFIG_NAME
+    if path.is_file():
+        return path
+    bundled = {p.stem: p for p in sorted(bundled_recipes().glob("*.toml"))}
+    if name not in bundled:
+        raise UnknownName("recipe (neither a file nor one of ours)", name, bundled)
+    return bundled[name]
+
+
+def bundled_recipes() -> Path:
+    """The folder of the recipes that come with rbnn: inside the installed package, or of the source tree."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "recipes"
+    return installed if installed.is_dir() else package.parents[1] / "recipes"
+
+
+def as_table(config: TrainConfig) -> dict[str, Any]:
+    """The config as plain values, for TOML, JSON and checkpoints; paths that are not set are left out."""
+    table = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()}
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def as_toml(config: TrainConfig) -> str:
+    """The config as a TOML document that ``read_recipe`` reads back."""
+    table = as_table(config)
+    options = table.pop("options")
+    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items()]
+    lines += ["", "[options]", *(f"{key} = {_toml_value(value)}" for key, value in options.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    """JSON's strings, numbers and booleans are TOML's too, but for one control character that TOML wants escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

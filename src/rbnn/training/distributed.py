@@ -1,0 +1,160 @@
+"""Several processes that train one network, started by torchrun.  One process is the special case of a world of one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rbnn.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process's place among those that train together, and the device it computes on."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and talks to the user."""
+        return self.rank == 0
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Each value summed over all processes, in double."""
+        if self.world == 1:
+            return values
+        kind = torch.float32 if self.device.type == "mps" else torch.float64
+        total = torch.tensor(values, dtype=kind, device=self.device)
+        dist.all_reduce(total)
+        return cast(list[float], total.tolist())
+
+    def any(self, value: bool) -> bool:
+        """Whether ``value`` is true in one of the processes: what all of them have to agree on."""
+        return self.sum([float(value)])[0] > 0
+
+    def share_from_first(self, model: nn.Module) -> None:
+        """Parameters and buffers (rotations, running statistics) of the first process, to all: whatever the hardware of
+        the others makes of a singular value decomposition, the rotations stay the same bits everywhere."""
+        if self.world > 1:
+            for tensor in [*model.parameters(), *model.buffers()]:
+                dist.broadcast(tensor.detach(), src=0)
+
+
+def in_parallel(model: nn.Module) -> DistributedDataParallel:
+    """``model`` with gradients averaged over all processes; buffers are shared by ``share_from_first`` alone."""
+    # torch 2.13 renamed the switch and warns of the old name.
+    new = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+    switch: dict[str, Any] = {"forward_sync_buffers" if new else "broadcast_buffers": False}
+    return DistributedDataParallel(model, **switch)
+
+
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """``auto`` is CUDA, else Apple's GPU, else the CPU."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", local_rank)
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError
+        if name == "cuda":
+            device = torch.device("cuda", local_rank)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise ConfigError(f"device {name!r} is not to be had here: use cpu, cuda, cuda:N, mps or auto") from None
+    return device
+
+
+@contextmanager
+def processes(device: str) -> Iterator[Processes]:
+    """Joins the group that torchrun set up in the environment; without it, a world of one."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    chosen = choose_device(device, local_rank)
+    if world == 1:
+        yield Processes(0, 1, chosen)
+        return
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield Processes(dist.get_rank(), world, chosen)
+    finally:
+        dist.destroy_process_group()
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """All-reduce forward; the gradient of a sum that everybody uses is the sum of everybody's gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        total = grad.clone()
+        dist.all_reduce(total)
+        return total
+
+
+class AllReducedBatchNorm(nn.BatchNorm2d):
+    """Batch norm whose training statistics are those of the batch of all processes, on any device and for any number
+    of dimensions.  (torch's SyncBatchNorm needs a GPU.)
+
+        mean = Σ x / n,   var = Σ (x − mean)² / n,   both sums over all processes
+    """
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ConfigError(f"batch norm expects at least 2 dimensions, got {input.dim()}")
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training and dist.is_initialized()):
+            return super().forward(x)
+        dims = [0, *range(2, x.dim())]
+        shape = [1, -1, *[1] * (x.dim() - 2)]
+        # Every process has an equal share of the batch, so the count needs no message.
+        count = x.numel() // x.shape[1] * dist.get_world_size()
+        mean = _sum(x.sum(dims)) / count
+        centred = x - mean.view(shape)
+        variance = _sum(centred.square().sum(dims)) / count
+        if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
+            with torch.no_grad():
+                assert self.num_batches_tracked is not None
+                self.num_batches_tracked.add_(1)
+                # No momentum: the plain average of all batches so far.
+                momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+                self.running_mean.lerp_(mean, momentum)
+                self.running_var.lerp_(variance * (count / max(count - 1, 1)), momentum)
+        scale = (variance + self.eps).rsqrt()
+        if self.affine:
+            return centred * (scale * self.weight).view(shape) + self.bias.view(shape)
+        return centred * scale.view(shape)
+
+
+def _sum(x: Tensor) -> Tensor:
+    return _SumOverProcesses.apply(x)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def all_reduce_batch_norm_(model: nn.Module) -> None:
+    """Replace every batch norm of ``model`` by one with all-reduced statistics; parameters and names stay."""
+    for module in model.modules():
+        for name, child in module.named_children():
+            if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d) and not isinstance(child, AllReducedBatchNorm):
+                shape = child.num_features, child.eps, child.momentum, child.affine, child.track_running_stats
+                twin = AllReducedBatchNorm(*shape)
+                for held in (*child.parameters(), *child.buffers()):
+                    if held.is_floating_point():
+                        twin.to(held)
+                twin.load_state_dict(child.state_dict())
+                setattr(module, name, twin.train(child.training))

@@ -1,0 +1,79 @@
+"""What happens inside the binary layers, epoch by epoch: angle, quantisation error, flips, and the method's own."""
+
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from rbnn import _core
+from rbnn.errors import CheckpointError
+from rbnn.files import write_whole
+from rbnn.functional import angle, relative_quantisation_error, sign
+from rbnn.nn import binary_layers
+
+Signs = dict[str, NDArray[np.uint64]]
+"""Packed signs of each binary layer, one row per filter."""
+
+INITIAL = "initial.safetensors"
+
+
+def _packed(signs: Tensor) -> NDArray[np.uint64]:
+    words = _core.pack_bits(signs.detach().flatten(1).float().cpu().contiguous().numpy())
+    return words.view(np.uint64)  # NumPy has two 64-bit types; torch takes this one
+
+
+def initial_signs(model: nn.Module) -> Signs:
+    """The signs of the latent weights as they are, before any rotation: what flips are counted from."""
+    return {name: _packed(sign(layer.weight)) for name, layer in binary_layers(model)}
+
+
+def present_signs(model: nn.Module) -> Signs:
+    """The ±1 weights as of now."""
+    return {name: _packed(layer.method.signs(layer.weight)) for name, layer in binary_layers(model)}
+
+
+@torch.no_grad()
+def layer_figures(model: nn.Module, initial: Signs, previous: Signs) -> dict[str, dict[str, float]]:
+    """Per layer: angle between the weight before sign and its signs (degrees), relative quantisation error, share of
+    signs that differ from the start and from the last epoch's end, and what the method adds (α)."""
+    figures = {}
+    for name, layer in binary_layers(model):
+        before = layer.method.before_sign(layer.weight)
+        signs = sign(before)
+        packed = _packed(signs)
+        figures[name] = {
+            "angle": angle(before, signs),
+            "error": relative_quantisation_error(before, signs),
+            "flips": _flips(initial[name], packed, signs),
+            "epoch_flips": _flips(previous[name], packed, signs),
+            **layer.method.figures(),
+        }
+    return figures
+
+
+def _flips(before: NDArray[np.uint64], after: NDArray[np.uint64], signs: Tensor) -> float:
+    differing = sum(int(word).bit_count() for word in (before ^ after).flat)
+    return differing / signs.numel()
+
+
+def mean_figures(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Each figure averaged over the layers."""
+    keys = {key for layer in figures.values() for key in layer}
+    rows = {key: [layer[key] for layer in figures.values() if key in layer] for key in sorted(keys)}
+    return {key: sum(values) / len(values) for key, values in rows.items()}
+
+
+def save_signs(path: Path, signs: Signs) -> None:
+    """As a safetensors file of 64-bit words."""
+    write_whole(path, lambda file: file.write(safetensors.numpy.save(signs)))
+
+
+def load_signs(path: Path) -> Signs:
+    try:
+        return safetensors.numpy.load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot read the initial signs in {path}: {error}") from None

@@ -1,0 +1,73 @@
+"""The record of a run: one line of JSON per epoch, and the same for TensorBoard."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rbnn.errors import CheckpointError
+from rbnn.files import write_whole
+
+LOG = "log.jsonl"
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The epochs in a log; a last line that a crash cut short is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    epochs = []
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            if number == len(lines):
+                break
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("epoch"), int):
+            raise CheckpointError(f"{path}, line {number} is not of an epoch: the log was changed by another program")
+        epochs.append(entry)
+    return epochs
+
+
+class RunLog:
+    """Appends epochs; starting again at an epoch drops what was logged of it and later ones."""
+
+    def __init__(self, directory: Path, first_epoch: int) -> None:
+        self.path = directory / LOG
+        self.epochs = [entry for entry in read_log(self.path) if entry["epoch"] < first_epoch]
+        text = "".join(json.dumps(entry) + "\n" for entry in self.epochs)
+        write_whole(self.path, lambda file: file.write(text.encode()))
+        self._events = _tensorboard(directory, first_epoch)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.epochs.append(entry)
+        if self._events is not None:
+            for name, value in _scalars(entry):
+                self._events.add_scalar(name, value, entry["epoch"])
+            self._events.flush()
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+
+
+def _tensorboard(directory: Path, first_epoch: int) -> Any:
+    """A writer of TensorBoard events, or None where tensorboard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(directory), purge_step=first_epoch)
+
+
+def _scalars(entry: dict[str, Any]) -> list[tuple[str, float]]:
+    """TensorBoard groups curves by what stands before the slash: one group per figure, one curve per layer."""
+    scalars = [(f"run/{key}", value) for key, value in entry.items() if isinstance(value, float)]
+    for layer, figures in entry["layers"].items():
+        scalars += [(f"{key}/{layer}", value) for key, value in figures.items()]
+    return scalars

@@ -1,0 +1,295 @@
+"""The training loop.  It names no method: what a method needs, the schedule does."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rbnn import data
+from rbnn.errors import CheckpointError, ConfigError, DataError, TrainingError
+from rbnn.files import write_whole
+from rbnn.nn import penalty
+from rbnn.schedule import BinarySchedule
+from rbnn.training import checkpoint
+from rbnn.training.batches import Batches
+from rbnn.training.config import CIRCUMSTANCES, CONFIG_NAME, TrainConfig, as_table, as_toml
+from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_parallel, processes
+from rbnn.training.evaluate import evaluate
+from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
+from rbnn.training.log import RunLog
+from rbnn.training.optimizer import create_optimizer, learning_rate
+
+
+class Progress:
+    """Whoever wants to watch a run overrides these."""
+
+    def begin(self, config: TrainConfig, steps: int, epoch: int, step: int) -> None:
+        """Training starts, or goes on, at ``step`` of ``epoch``; an epoch has ``steps``."""
+
+    def step(self, images: int, loss: float, top1: float) -> None:
+        """A step is done: so many images, mean loss and accuracy of the epoch so far."""
+
+    def epoch(self, entry: dict[str, Any]) -> None:
+        """An epoch is done and logged."""
+
+
+@dataclass
+class Sums:
+    """Sums over the images of an epoch so far, of all processes; the seconds are this one's."""
+
+    images: float = 0.0
+    loss: float = 0.0
+    hit1: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    out: Path
+    best_top1: float
+    last: dict[str, Any]
+    """The log's entry of the last epoch."""
+
+
+def train(config: TrainConfig, progress: Progress | None = None) -> Result:
+    """Train as ``config`` says; everything worth keeping is in the run directory."""
+    with processes(config.device) as those:
+        run = _Run(config, those, progress or Progress())
+        try:
+            with _stop_on_signal() as stop:
+                return run.train(stop)
+        finally:
+            run.close()
+
+
+class _Run:
+    def __init__(self, config: TrainConfig, those: Processes, progress: Progress) -> None:
+        self.config, self.processes, self.progress = config, those, progress
+        self.out = config.directory
+        last = self.out / checkpoint.LAST
+        resuming = config.resume and last.exists()
+        if last.exists() and not config.resume:
+            raise ConfigError(f"{self.out} already holds a run: add --resume to continue it, or choose another --out")
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        torch.manual_seed(config.seed)
+
+        train_set = data.load(config.data, config.data_dir, "train")
+        self.contract = checkpoint.InputContract.of(train_set, config.image_size)
+        shares: dict[str, Any] = {"seed": config.seed, "rank": those.rank, "world": those.world}
+        shares |= {"workers": config.workers, "image_size": self.contract.image_size}
+        self.batches = Batches(train_set, config.batch_size, train=True, limit=config.limit or None, **shares)
+        test_set = data.load(config.data, config.data_dir, "test")
+        if test_set.classes != train_set.classes:
+            raise DataError(f"training and test set of {config.data} have different classes: they must be the same")
+        self.test_batches = Batches(test_set, config.batch_size, train=False, **shares)
+
+        self.model = checkpoint.build(config, self.contract)
+        if config.start_from is not None and not resuming:
+            checkpoint.start_from(self.model, config.start_from)
+        if config.batch_norm == "all-reduced":
+            all_reduce_batch_norm_(self.model)
+        self.model.to(those.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizer = create_optimizer(self.model, config)
+        self.schedule = BinarySchedule(self.model, self.optimizer, config.epochs)
+        self.epoch, self.step, self.best_top1, self.sums = 0, 0, -1.0, Sums()
+        self.initial = self.previous = initial_signs(self.model)
+        if resuming:
+            self._resume(last)
+        elif those.first:
+            self._prepare_directory()
+        those.share_from_first(self.model)
+        self.parallel: nn.Module = self.model
+        if those.world > 1:
+            self.parallel = in_parallel(self.model)
+        self.log = RunLog(self.out, self.epoch) if those.first else None
+
+    def _prepare_directory(self) -> None:
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            write_whole(self.out / CONFIG_NAME, lambda file: file.write(as_toml(self.config).encode()))
+            save_signs(self.out / INITIAL, self.initial)
+        except OSError as error:
+            raise ConfigError(f"cannot write to the run directory {self.out}: {error.strerror or error}") from None
+
+    def _resume(self, last: Path) -> None:
+        state = checkpoint.load_state(last)
+        try:
+            before, now = state["config"], as_table(self.config)
+            for key in before | now:
+                if key not in CIRCUMSTANCES and before.get(key) != now.get(key):
+                    raise CheckpointError(
+                        f"{last} was trained with {_setting(key, before)}, not {_setting(key, now)}: "
+                        "change it back to resume"
+                    )
+            checkpoint.load_weights(self.model, state["model"], last)
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.schedule.load_state_dict(state["schedule"])
+            self.epoch, self.step, self.best_top1 = state["epoch"], state["step"], state["best_top1"]
+            self.sums = Sums(**state["sums"])
+            self.previous = {name: words.numpy() for name, words in state["previous_signs"].items()}
+            torch.set_rng_state(state["rng"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{last} cannot be resumed from: {type(error).__name__} {error}") from None
+        signs = load_signs(self.out / INITIAL)
+        if {name: words.shape for name, words in signs.items()} != {n: w.shape for n, w in self.initial.items()}:
+            raise CheckpointError(f"{self.out / INITIAL} is of another network: it belongs to this run's first epoch")
+        self.initial = signs
+
+    def _save(self) -> None:
+        if self.processes.first:
+            checkpoint.save(
+                self.out / checkpoint.LAST,
+                self.config,
+                self.contract,
+                self.model,
+                optimizer=self.optimizer.state_dict(),
+                schedule=self.schedule.state_dict(),
+                epoch=self.epoch,
+                step=self.step,
+                best_top1=self.best_top1,
+                sums=asdict(self.sums),
+                previous_signs={name: torch.from_numpy(words) for name, words in self.previous.items()},
+                rng=torch.get_rng_state(),
+            )
+
+    def train(self, stop: threading.Event) -> Result:
+        self.progress.begin(self.config, len(self.batches), self.epoch, self.step)
+        while self.epoch < self.config.epochs:
+            self._train_epoch(stop)
+            self._end_epoch()
+            if self.processes.any(stop.is_set()):
+                raise KeyboardInterrupt
+        last = self.log.epochs[-1] if self.log is not None and self.log.epochs else {}
+        return Result(self.out, self.best_top1, last)
+
+    def close(self) -> None:
+        """Whatever happened, the log's files are closed."""
+        if self.log is not None:
+            self.log.close()
+
+    def _train_epoch(self, stop: threading.Event) -> None:
+        if self.step == 0:
+            self.schedule.step(self.epoch)
+            self.processes.share_from_first(self.model)
+        self.model.train()
+        for images, labels in self.batches.epoch(self.epoch, start=self.step):
+            began = time.perf_counter()
+            self._train_step(images.to(self.processes.device), labels.to(self.processes.device))
+            self.step += 1
+            self.sums.seconds += time.perf_counter() - began
+            self.progress.step(len(labels), self.sums.loss / self.sums.images, 100 * self.sums.hit1 / self.sums.images)
+            # A signal reaches one process before another: they stop together, or one would wait for the other forever.
+            if self.processes.any(stop.is_set()) and self.step < len(self.batches):
+                self._require_finite_weights()
+                self._save()
+                self.processes.any(False)  # torchrun kills the others once one has left: leave when the file is there
+                raise KeyboardInterrupt
+
+    def _train_step(self, images: Tensor, labels: Tensor) -> None:
+        progress = self.epoch + self.step / len(self.batches)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, progress)
+        self.optimizer.zero_grad(set_to_none=True)
+        parts = self.config.accumulate
+        if len(labels) % parts:
+            raise ConfigError(f"{len(labels)} images of a process cannot be cut into {parts} equal micro-batches")
+        seen = [0.0, 0.0, 0.0]  # images, loss, hits
+        for part, (some, wanted) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True), 1):
+            wait = self.processes.world > 1 and part < parts
+            with self.parallel.no_sync() if wait else nullcontext():  # type: ignore[operator]
+                logits = self.parallel(some)
+                loss = F.cross_entropy(logits, wanted)
+                ((loss + penalty(self.model)) / parts).backward()  # type: ignore[no-untyped-call]
+            seen[0] += len(wanted)
+            seen[1] += float(loss.detach()) * len(wanted)
+            seen[2] += float((logits.detach().argmax(1) == wanted).sum())
+        count, total, hits = self.processes.sum(seen)
+        if not isfinite(total):
+            raise self._diverged(f"the loss is {total / count} at step {self.step} of epoch {self.epoch}")
+        self.sums.images += count
+        self.sums.loss += total
+        self.sums.hit1 += hits
+        self.optimizer.step()
+
+    def _require_finite_weights(self) -> None:
+        """A checkpoint must be worth resuming from: after a last step that blew up, the one before stays."""
+        for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
+            if not bool(torch.isfinite(tensor).all()):
+                raise self._diverged(f"{name} is not finite after step {self.step - 1} of epoch {self.epoch}")
+
+    def _diverged(self, what: str) -> TrainingError:
+        kept = (self.out / checkpoint.LAST).exists()
+        saved = f"the last good checkpoint stays in {self.out}" if kept else "there was no checkpoint yet"
+        return TrainingError(f"{what}: lower lr (now {self.config.lr:g}); {saved}")
+
+    def _end_epoch(self) -> None:
+        """Validate, log, save, in this order: a run that is killed in between does the epoch again and logs it once."""
+        self._require_finite_weights()
+        sums = self.sums
+        self.processes.share_from_first(self.model)  # running statistics of batch norm
+        tested = evaluate(self.model, self.test_batches, self.processes)
+        if not isfinite(tested["loss"]):
+            raise self._diverged(f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch}")
+        if self.log is not None:
+            entry = {
+                "epoch": self.epoch,
+                "lr": float(self.optimizer.param_groups[0]["lr"]),
+                "loss": sums.loss / sums.images,
+                "train_top1": 100 * sums.hit1 / sums.images,
+                "test_loss": tested["loss"],
+                "top1": tested["top1"],
+                "top5": tested["top5"],
+                "images_per_second": sums.images / sums.seconds,
+                "layers": layer_figures(self.model, self.initial, self.previous),
+            }
+            self.log.add(entry)
+            self.progress.epoch(entry)
+        self.previous = present_signs(self.model)
+        better = tested["top1"] > self.best_top1
+        self.best_top1 = max(tested["top1"], self.best_top1)
+        if better and self.processes.first:
+            checkpoint.save(
+                self.out / checkpoint.BEST, self.config, self.contract, self.model, epoch=self.epoch, **tested
+            )
+        self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
+        self._save()
+
+
+def _setting(key: str, table: dict[str, Any]) -> str:
+    return f"{key} = {table[key]!r}" if key in table else f"no {key}"
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM ask the loop to stop after the step, with a checkpoint; a second one stops at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        for sent in before:
+            signal.signal(sent, signal.default_int_handler)
+
+    before = {sent: signal.getsignal(sent) for sent in (signal.SIGINT, signal.SIGTERM)}
+    for sent in before:
+        signal.signal(sent, ask)
+    try:
+        yield stop
+    finally:
+        for sent, handler in before.items():
+            signal.signal(sent, handler)

@@ -1,0 +1,141 @@
+"""Bad input: one sentence, exit code 2, no traceback, nothing changed."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from answers import SMALL, Rbnn
+
+
+@pytest.fixture
+def place(tmp_path: Path, run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with things that users point at by mistake."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("urllib.request.urlopen", pytest.fail)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    (tmp_path / "empty directory").mkdir()
+    (tmp_path / "text.pt").write_text("hello")
+    (tmp_path / "half.pt").write_bytes((run_directory / "best.pt").read_bytes()[:5000])
+    (tmp_path / "foreign.pt").write_bytes(pickle.dumps({"model": 3}))
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "weights ü.pt")
+    (tmp_path / "typo.toml").write_text("epoch = 3\n")
+    (tmp_path / "type.toml").write_text('epochs = "3"\n')
+    (tmp_path / "not.toml").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
+    (tmp_path / "option.toml").write_text('[options]\nrotatoin = "layer"\n')
+    (tmp_path / "contradiction.toml").write_text('[options]\nrotation = "none"\n')
+    (tmp_path / "file").write_text("in the way")
+    return tmp_path
+
+
+TRAIN = ["train", "digits", *SMALL]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([*TRAIN, "--model", "resnet-20"], "unknown model 'resnet-20': did you mean 'resnet20"),
+        ([*TRAIN, "--method", "rbn"], "unknown method 'rbn': did you mean 'rbnn'?"),
+        ([*TRAIN, "--data", "cifra10"], "unknown data set 'cifra10': did you mean 'cifar10'?"),
+        (
+            [*TRAIN, "--options", "rotatoin=layer"],
+            "unknown option of method 'rbnn' 'rotatoin': did you mean 'rotation'?",
+        ),
+        ([*TRAIN, "--options", "cycles=many"], "option 'cycles' of method 'rbnn' takes int"),
+        ([*TRAIN, "--options", "rotation=row"], "option 'rotation' of method 'rbnn' is one of"),
+        ([*TRAIN, "--lr", "nan"], "lr is 0 or more"),
+        ([*TRAIN, "--epochs", "0"], "epochs is at least 1"),
+        ([*TRAIN, "--accumulate", "3"], "cannot be cut into 3"),
+        ([*TRAIN, "--seed", "99999999999999999999"], "seed is 0 or more and below"),
+        ([*TRAIN, "--device", "gpu"], "device 'gpu' is not to be had here"),
+        ([*TRAIN, "--image-size", "32"], "image_size of digits is 8"),
+        ([*TRAIN, "--out", "file"], "cannot write to the run directory file"),
+        ([*TRAIN, "--out", "file/run"], "cannot write to the run directory file/run"),
+        ([*TRAIN, "--start-from", "nothing.pt"], "there is no checkpoint nothing.pt"),
+        ([*TRAIN, "--start-from", "weights ü.pt"], "weights ü.pt is not a checkpoint of rbnn"),
+        ([*TRAIN, "--data", "cifar10", "--data-dir", "no such"], "cifar"),
+        ([*TRAIN, "--data", "image-folder", "--data-dir", "empty directory"], "empty directory"),
+        (["train", "digit"], "unknown recipe (neither a file nor one of ours) 'digit': did you mean 'digits'?"),
+        (["train", "empty directory"], "unknown recipe (neither a file nor one of ours) 'empty directory'"),
+        (["train", "typo.toml"], "unknown key in recipe typo.toml 'epoch': did you mean 'epochs'?"),
+        (["train", "type.toml"], "epochs in recipe type.toml takes int, got '3'"),
+        (["train", "not.toml"], "recipe not.toml is not valid TOML"),
+        (["train", "option.toml"], "did you mean 'rotation'?"),
+        (["train", "contradiction.toml", *SMALL], "needs alpha = 'none' too"),
+        (["train", "x" * 300], "File name too long"),
+        (["eval", "nothing"], "there is no checkpoint nothing"),
+        (["eval", "empty directory"], "empty directory holds neither best.pt nor last.pt"),
+        (["eval", "text.pt"], "text.pt is not a readable checkpoint"),
+        (["eval", "half.pt"], "half.pt is not a readable checkpoint"),
+        (["eval", "foreign.pt"], "foreign.pt is not a readable checkpoint: it is damaged, or holds"),
+        (["eval", "weights ü.pt"], "weights ü.pt is not a checkpoint of rbnn: it lacks the key 'rbnn'"),
+        (["eval", "file/inside"], "cannot read checkpoint file/inside: Not a directory"),
+        (["eval", "RUN", "--data", "digitz"], "unknown data set 'digitz': did you mean 'digits'?"),
+        (["eval", "RUN", "--data", "cifar10"], "cifar"),
+        (["eval", "RUN", "--batch-size", "0"], "batch_size"),
+        (["eval", "RUN", "--device", "cuda:77"], "device 'cuda:77' is not to be had here"),
+        (["data", "digitz"], "unknown data set 'digitz': did you mean 'digits'?"),
+        (["data", "cifar10", "--dir", "file"], "file"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_one_sentence(words: list[str], says: str, rbnn: Rbnn, run_directory: Path, place: Path) -> None:
+    before = sorted(place.rglob("*"))
+    answer = rbnn(*(run_directory if word == "RUN" else word for word in words))
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("rbnn: ")
+    assert says in answer.err
+    assert answer.err.count("\n") == 1
+    assert "Traceback" not in answer.err
+    assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*TRAIN, "--learning-rate", "1"],
+        [*TRAIN, "--lr", "much"],
+        [*TRAIN, "--epochs", "1.5"],
+        [*TRAIN, "--decay", "none"],
+        [*TRAIN, "--options", "rotation"],
+        ["eval"],
+        ["models", "--jsno"],
+        ["data"],
+    ],
+    ids=lambda value: " ".join(value)[:40],
+)
+def test_the_parser_complains_of_flags(words: list[str], rbnn: Rbnn, place: Path) -> None:
+    answer = rbnn(*words)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_network_on_other_data(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
+    """The set is there and sound, but not what the network was trained on."""
+    from PIL import Image
+
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            folder = tmp_path / "image-folder" / split / name
+            folder.mkdir(parents=True)
+            Image.new("RGB", (12, 12)).save(folder / "picture.png")
+    answer = rbnn("eval", run_directory, "--data", "image-folder", "--data-dir", tmp_path)
+    assert (answer.code, answer.out) == (2, "")
+    assert "image-folder has others: choose the data set that it was trained on" in answer.err
+
+
+def test_a_loss_that_is_not_finite(rbnn: Rbnn, tmp_path: Path) -> None:
+    answer = rbnn(*TRAIN, "--epochs", "2", "--lr", "1e12", "--out", tmp_path)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("rbnn: ")
+    assert "lower lr" in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_debug_shows_where(rbnn: Rbnn) -> None:
+    answer = rbnn(*TRAIN, "--model", "resnet-20", "--debug")
+    assert answer.code == 2
+    assert "Traceback (most recent call last)" in answer.err
+    assert "UnknownName" in answer.err

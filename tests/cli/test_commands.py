@@ -1,0 +1,108 @@
+"""train, eval, models, methods and data, end to end on digits."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from answers import SMALL, Rbnn
+
+from rbnn.cli.train import parse
+from rbnn.methods import method_names, method_options
+from rbnn.models import model_names
+from rbnn.training.config import TrainConfig, read_recipe
+from rbnn.training.log import read_log
+
+
+def test_train_says_what_came_of_it(rbnn: Rbnn, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    answer = rbnn("train", "digits", "--epochs", "1", *SMALL, "--options", "alpha=layer", "cycles=2", "--out", out)
+    assert (answer.code, answer.err) == (0, "")  # progress is for terminals
+    (entry,) = read_log(out / "log.jsonl")
+    last = answer.out.splitlines()[-1]
+    assert f"resnet20-bireal rbnn on digits: test accuracy {entry['top1']:.2f} %" in last
+    assert last.endswith(f"run in {out}")
+    for name in entry["layers"]:
+        assert name in answer.out
+    assert read_recipe(out / "config.toml").options == {"alpha": "layer", "cycles": 2}
+
+
+def test_train_refuses_to_overwrite_and_resumes(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(run_directory, tmp_path / "moved")
+    answer = rbnn("train", moved)
+    assert answer.code == 2
+    assert answer.err.startswith(f"rbnn: {moved} already holds a run: add --resume")
+    answer = rbnn("train", moved, "--resume")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.rstrip().endswith(f"run in {moved}")
+    answer = rbnn("train", moved, "--resume", "--lr", "0.7")
+    assert answer.code == 2
+    assert "was trained with lr = 0.1, not lr = 0.7" in answer.err
+
+
+def test_train_on_a_float_twin_has_no_table(rbnn: Rbnn, tmp_path: Path) -> None:
+    answer = rbnn("train", "digits", "--epochs", "1", *SMALL, "--method", "float", "--out", tmp_path)
+    assert answer.code == 0
+    assert len(answer.out.splitlines()) == 1
+
+
+def test_flags_override_the_recipe(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('epochs = 7\nlr = 0.2\nmethod = "xnor-net"\nstart_from = "a b.pt"\n')
+    assert parse([str(recipe), "--lr", "0.3", "--seed", "5"]) == TrainConfig(
+        epochs=7, lr=0.3, method="xnor-net", seed=5, start_from=Path("a b.pt")
+    )
+    assert parse([]).data == "digits"
+    assert parse(["--batch-size", "16"]).batch_size == parse(["--batch_size", "16"]).batch_size == 16
+
+
+def test_a_run_is_where_it_is_now(run_directory: Path, tmp_path: Path) -> None:
+    """Not where it was when it began: it may have been moved, or named from another directory."""
+    moved = shutil.copytree(run_directory, tmp_path / "moved")
+    assert parse([str(moved), "--resume"]).out == moved
+    assert parse([str(moved), "--out", "elsewhere"]).out == Path("elsewhere")
+
+
+def test_eval(rbnn: Rbnn, run_directory: Path) -> None:
+    answer = rbnn("eval", run_directory, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    found = json.loads(answer.out)
+    (entry,) = read_log(run_directory / "log.jsonl")
+    assert found == {"top1": round(entry["top1"], 4), "top5": round(entry["top5"], 4)}
+    for words in (["--data", "digits"], ["--batch-size", "7"], ["--device", "cpu"]):
+        assert json.loads(rbnn("eval", run_directory / "last.pt", "--json", *words).out) == found
+    answer = rbnn("eval", run_directory)
+    assert f"360 test images of digits: top-1 {found['top1']:.2f} %, top-5 {found['top5']:.2f} %" in answer.out
+
+
+def test_models(rbnn: Rbnn) -> None:
+    rows = json.loads(rbnn("models", "--json").out)
+    assert [row["name"] for row in rows] == model_names()
+    assert all(set(row) == {"name", "image_size", "summary"} and row["summary"] for row in rows)
+    table = rbnn("models")
+    assert (table.code, table.err) == (0, "")
+    for name in model_names():
+        assert name in table.out
+
+
+def test_methods(rbnn: Rbnn) -> None:
+    rows = json.loads(rbnn("methods", "--json").out)
+    assert [row["name"] for row in rows] == method_names()
+    for row in rows:
+        assert set(row) == {"name", "summary", "options"}
+        assert row["summary"]
+        assert row["options"] == method_options(row["name"])
+    table = rbnn("methods")
+    assert (table.code, table.err) == (0, "")
+    assert "beta_start" in table.out
+
+
+def test_data(rbnn: Rbnn, tmp_path: Path) -> None:
+    answer = rbnn("data", "digits", "--dir", tmp_path)
+    assert (answer.code, answer.err) == (0, "")
+    assert "1,437 training and 360 test pictures in 10 classes" in answer.out
+
+
+@pytest.mark.parametrize("recipe", ["digits"])
+def test_the_default_recipe_is_the_embedded_one(recipe: str) -> None:
+    assert parse([]) == parse([recipe])

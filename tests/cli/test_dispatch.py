@@ -1,0 +1,130 @@
+"""The command line before any command: names, help, exit codes, streams."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from answers import Rbnn
+
+from rbnn import __version__, cli
+from rbnn.errors import RbnnError
+
+
+def fresh(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A new interpreter, in which nothing has been imported yet."""
+    env = os.environ | environment
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+
+
+def test_help_lists_every_command_with_what_it_does(rbnn: Rbnn) -> None:
+    for words in (["--help"], ["-h"]):
+        answer = rbnn(*words)
+        assert (answer.code, answer.err) == (0, "")
+        assert {"train", "eval", "models", "methods", "data"} <= set(cli.commands())
+        for name in cli.commands():
+            (line,) = [line for line in answer.out.splitlines() if line.startswith(f"  {name} ")]
+            assert len(line.split()) > 3
+
+
+def test_no_command_is_a_mistake_that_shows_the_help(rbnn: Rbnn) -> None:
+    answer = rbnn()
+    assert answer.code == 2
+    assert "usage: rbnn COMMAND" in answer.out
+
+
+def test_version(rbnn: Rbnn) -> None:
+    answer = rbnn("--version")
+    assert (answer.code, answer.out) == (0, f"rbnn {__version__}\n")
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands()))
+def test_every_command_explains_itself_with_an_example(name: str, rbnn: Rbnn) -> None:
+    answer = rbnn(name, "--help")
+    assert (answer.code, answer.err) == (0, "")
+    assert f"rbnn {name}" in answer.out
+    assert "Example" in answer.out
+    assert "Traceback" not in answer.out
+
+
+def test_help_needs_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys; from rbnn.cli import main; main(['--help']); print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    done = fresh(code)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stderr == ""
+
+
+def test_without_torch_a_command_says_what_to_install() -> None:
+    code = "import sys; sys.modules['torch'] = None; from rbnn.cli import main; sys.exit(main(['eval', 'net']))"
+    done = fresh(code)
+    assert done.returncode == 2
+    assert done.stderr == "rbnn: `rbnn eval` needs torch: pip install 'rbnn[train]'\n"
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("trian", "train"), ("evaluate", "eval"), ("model", "models")])
+def test_unknown_command_names_the_nearest(wrong: str, right: str, rbnn: Rbnn) -> None:
+    answer = rbnn(wrong)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"rbnn: unknown command '{wrong}': did you mean '{right}'? known are ")
+    assert answer.err.count("\n") == 1
+
+
+@pytest.fixture
+def command_that(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes `rbnn models` raise what it is given."""
+
+    def install(error: BaseException) -> None:
+        def run(options: object) -> None:
+            raise error
+
+        fake = SimpleNamespace(parse=lambda words: None, run=run)
+        monkeypatch.setattr("importlib.import_module", lambda name: fake)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (RbnnError("do this"), 2, "rbnn: do this"),
+        (ValueError("oh"), 1, "rbnn: a bug: ValueError: oh (--debug shows where)"),
+        (ModuleNotFoundError("No module named 'json5'", name="json5"), 1, "rbnn: a bug: ModuleNotFoundError"),
+        (PermissionError(13, "Permission denied", "a/b"), 2, "rbnn: cannot use a/b: Permission denied"),
+        (OSError("odd"), 2, "rbnn: cannot use: odd"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (SystemExit(2), 2, ""),
+        (SystemExit("a sentence"), 2, ""),
+    ],
+)
+def test_exit_codes(error: BaseException, code: int, says: str, rbnn: Rbnn, command_that: Any) -> None:
+    command_that(error)
+    answer = rbnn("models")
+    assert (answer.code, answer.out) == (code, "")
+    assert answer.err.startswith(says)
+    assert answer.err.count("\n") <= 1
+    with_traceback = rbnn("models", "--debug")
+    assert with_traceback.code == code
+    if code in (1, 2) and not isinstance(error, SystemExit):
+        assert "Traceback (most recent call last)" in with_traceback.err
+        assert "raise error" in with_traceback.err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["models"], ["train", "--help"]])
+def test_a_reader_that_left_is_no_error(words: list[str]) -> None:
+    """As in `rbnn models | true`."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "rbnn", *words]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_without_our_letters() -> None:
+    done = fresh("import sys; from rbnn.cli import main; sys.exit(main(['--help']))", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: rbnn COMMAND ?" in done.stdout

@@ -1,0 +1,91 @@
+"""Methods by name: what is wrong is said, with the nearest name."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rbnn.errors import ConfigError, UnknownName
+from rbnn.methods import METHODS, Method, check_method, create_method, method_names, method_options
+
+W = torch.randn(4, 8, 3, 3, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", ["rbnn", "xnor-net"])
+def test_a_binarized_weight_is_signs_times_a_scale_per_filter(name: str) -> None:
+    method = create_method(name, W)
+    w, x = method.weight(W), method.activation(W)
+    assert w.shape == x.shape == W.shape
+    for values in w.flatten(1):
+        assert len(values.abs().unique()) == 1
+    assert torch.equal(w > 0, method.signs(W) > 0)
+    assert set(x.unique().tolist()) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_survives_a_state_dict(name: str) -> None:
+    method = create_method(name, W)
+    method.begin_epoch(W, 3, 8)
+    other = create_method(name, torch.randn_like(W))
+    other.load_state_dict(method.state_dict())
+    assert other.progress == 3 / 8
+    assert torch.equal(other.weight(W), method.weight(W))
+
+
+def test_names() -> None:
+    assert {"rbnn", "xnor-net", "float"} <= set(method_names())
+    assert method_options("float") == {}
+    assert method_options("xnor-net") == {}
+    assert method_options("rbnn")["cycles"] == 3
+    assert all(issubclass(cls, Method) for cls in METHODS.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "words"),
+    [
+        ("rbn", {}, UnknownName, "did you mean 'rbnn'"),
+        ("xnornet", {}, UnknownName, "did you mean 'xnor-net'"),
+        ("rbnn", {"cycle": 3}, UnknownName, "did you mean 'cycles'"),
+        ("rbnn", {"cycles": 2.5}, ConfigError, "takes int"),
+        ("rbnn", {"cycles": "3"}, ConfigError, "takes int"),
+        ("rbnn", {"cycles": True}, ConfigError, "takes int"),
+        ("rbnn", {"standardise": 1}, ConfigError, "takes bool"),
+        ("rbnn", {"rotation": None}, ConfigError, "takes str"),
+        ("rbnn", {"beta_start": "π"}, ConfigError, "takes float"),
+        ("rbnn", {"beta_start": False}, ConfigError, "takes float"),
+        ("xnor-net", {"cycles": 3}, ConfigError, "has no options"),
+        ("float", {"cycles": 3}, ConfigError, "has no options"),
+    ],
+)
+def test_wrong_names_and_options(name: str, options: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        check_method(name, options)
+    with pytest.raises(error, match=words):
+        create_method(name, W, **options)
+
+
+def test_a_whole_number_is_a_float() -> None:
+    check_method("rbnn", {"beta_start": 1, "rotate_until": 0})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rotation": "filters"}, "one of filter, layer, none"),
+        ({"alpha": "weight"}, "one of filter, layer, none"),
+        ({"estimator": "stee"}, "ste"),
+        ({"rotation": "none"}, "needs alpha = 'none'"),
+        ({"rotation": "none", "alpha": "layer"}, "needs alpha = 'none'"),
+        ({"cycles": 0}, "cycles ≥ 1"),
+        ({"rotate_until": 1.5}, "rotate_until ≤ 1"),
+        ({"rotate_until": -0.1}, "rotate_until ≤ 1"),
+    ],
+)
+def test_options_of_rbnn_that_cannot_be(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        create_method("rbnn", W, **options)
+
+
+def test_float_is_no_method_of_a_layer() -> None:
+    with pytest.raises(ConfigError, match=r"torch\.nn's own layers"):
+        create_method("float", W)

@@ -1,0 +1,60 @@
+"""The documents name things that exist."""
+
+import re
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rbnn.methods import method_options
+
+ROOT = Path(__file__).parents[1]
+METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+MAP = CONTRIBUTING.partition("## Where do I add")[2].partition("\n## ")[0]
+NAMES = sorted(set(re.findall(r"`(rbnn(?:\.\w+)+)", METHOD)))
+FILES = sorted(set(re.findall(r"`([\w./]*/[\w./]*|[\w]+\.(?:toml|txt|md|py))`", CONTRIBUTING)))
+
+
+def find(name: str) -> Any:
+    """A module, or something in one: the longest part that imports is the module."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            module = import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        return reduce(getattr, parts[length:], module)
+    raise ModuleNotFoundError(name)
+
+
+def test_enough_is_named() -> None:
+    assert len(NAMES) > 25
+    assert len(FILES) > 25
+    for word in ("method", "estimator", "network", "data set", "command", "recipe", "kernel"):
+        assert f"| a {word} " in MAP or f"| an {word} " in MAP, word
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_function_in_method_md_exists(name: str) -> None:
+    assert find(name) is not None
+
+
+def test_every_option_of_rbnn_is_explained() -> None:
+    explained = METHOD.partition("## What the paper leaves open")[2].partition("\n## ")[0]
+    for option in method_options("rbnn"):
+        assert f"`{option}`" in explained, option
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_in_contributing_exists(name: str) -> None:
+    assert (ROOT / name).exists()
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
+def test_links_between_documents(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target

@@ -1,0 +1,178 @@
+"""Binary layers against convolutions of explicit signs."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import rbnn
+from rbnn.errors import UnknownName
+from rbnn.methods import METHODS, Method, register_method
+from rbnn.nn import BinaryConv2d, BinaryLinear, binary_layers
+
+PLAIN = {"rotation": "none", "alpha": "none", "standardise": False}
+
+
+def explicit_signs(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, 1.0, -1.0)
+
+
+def loop_convolution(
+    a: np.ndarray, w: np.ndarray, bias: np.ndarray | None, stride: int, padding: int, dilation: int, groups: int
+) -> np.ndarray:
+    """Six loops; taps outside the picture count nothing."""
+    filters, channels, height, width = w.shape
+    size = [(a.shape[d] + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for d, k in ((2, height), (3, width))]
+    out = np.zeros((len(a), filters, *size))
+    for n, o, y, x in np.ndindex(*out.shape):
+        first = o // (filters // groups) * channels
+        for c, i, j in np.ndindex(channels, height, width):
+            row, column = y * stride - padding + i * dilation, x * stride - padding + j * dilation
+            if 0 <= row < a.shape[2] and 0 <= column < a.shape[3]:
+                out[n, o, y, x] += a[n, first + c, row, column] * w[o, c, i, j]
+        out[n, o, y, x] += 0 if bias is None else bias[o]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups", "bias"),
+    [(1, 1, 1, 1, False), (2, 1, 1, 1, True), (1, 0, 2, 1, False), (2, 2, 2, 2, True), (3, 1, 1, 4, False)],
+)
+@pytest.mark.parametrize("method", ["rbnn", "xnor-net"])
+def test_convolution_is_a_loop_over_signs(
+    stride: int, padding: int, dilation: int, groups: int, bias: bool, method: str
+) -> None:
+    options = PLAIN if method == "rbnn" else {}
+    layer = BinaryConv2d(
+        8, 4, 3, stride, padding, dilation, groups, bias, method=method, options=options, dtype=torch.float64
+    ).eval()
+    x = torch.randn(2, 8, 7, 6, dtype=torch.float64)
+    w = layer.weight.detach().numpy()
+    centred = w - w.reshape(4, -1).mean(1)[:, None, None, None] if method == "rbnn" else w
+    signs = explicit_signs(centred) * np.abs(w).reshape(4, -1).mean(1)[:, None, None, None]
+    b = layer.bias.detach().numpy() if layer.bias is not None else None
+    expected = loop_convolution(explicit_signs(x.numpy()), signs, b, stride, padding, dilation, groups)
+    np.testing.assert_allclose(layer(x).detach(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "circular", "reflect"])
+def test_padding_pads_the_signs(mode: str) -> None:
+    layer = BinaryConv2d(8, 4, 3, padding=1, padding_mode=mode, bias=False, method="xnor-net")
+    x = torch.randn(1, 8, 5, 5)
+    a = torch.where(x > 0, 1.0, -1.0)
+    pads = (1, 1, 1, 1)
+    a = F.pad(a, pads) if mode == "zeros" else F.pad(a, pads, mode=mode)
+    w = layer.weight
+    expected = F.conv2d(a, torch.where(w > 0, 1.0, -1.0) * w.abs().mean((1, 2, 3), keepdim=True))
+    layer.method.progress = 0.0
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_is_a_product_of_signs(bias: bool) -> None:
+    layer = BinaryLinear(9, 5, bias, method="rbnn", options=PLAIN, dtype=torch.float64).eval()
+    x = torch.randn(4, 9, dtype=torch.float64)
+    w = layer.weight.detach().numpy()
+    signs = explicit_signs(w - w.mean(1, keepdims=True)) * np.abs(w).mean(1, keepdims=True)
+    expected = explicit_signs(x.numpy()) @ signs.T + (layer.bias.detach().numpy() if bias else 0)
+    np.testing.assert_allclose(layer(x).detach(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("layer", "one"),
+    [(BinaryConv2d(8, 4, 3), torch.randn(8, 5, 5)), (BinaryLinear(9, 5), torch.randn(9))],
+)
+def test_one_image_without_a_batch_is_a_batch_of_one(layer: BinaryConv2d | BinaryLinear, one: torch.Tensor) -> None:
+    one = one + torch.arange(len(one)).reshape(-1, *[1] * (one.dim() - 1))  # channels differ in their means
+    layer.eval()
+    assert torch.equal(layer(one), layer(one[None])[0])
+
+
+def test_an_empty_batch_gives_an_empty_batch() -> None:
+    assert BinaryConv2d(8, 4, 3).eval()(torch.zeros(0, 8, 5, 5)).shape == (0, 4, 3, 3)
+
+
+def test_training_without_a_schedule_warns_once() -> None:
+    layer = BinaryConv2d(8, 4, 3)
+    x = torch.randn(1, 8, 5, 5)
+    with torch.no_grad():
+        layer(x)
+    layer.eval()(x)
+    with pytest.warns(UserWarning, match=r"schedule\.step\(epoch\)") as caught:
+        layer.train()(x)
+    assert caught[0].filename == __file__  # it points at the user's line
+    layer(x)  # a second warning would be an error here
+
+
+def test_method_is_shown_and_can_be_changed() -> None:
+    layer = BinaryConv2d(8, 4, 3)
+    assert "method='rbnn'" in repr(layer)
+    layer.set_method("xnor-net")
+    assert "method='xnor-net'" in repr(layer)
+    with pytest.raises(UnknownName):
+        layer.set_method("nor-net")
+
+
+def test_restarting_a_method_takes_the_present_weight() -> None:
+    layer = BinaryConv2d(8, 4, 3, options={"cycles": 2})
+    torch.nn.init.constant_(layer.weight, 0.5)
+    layer.restart_method()
+    assert layer.method.scale.tolist() == [0.5] * 4  # type: ignore[operator, union-attr]
+    assert layer.method.cycles == 2
+
+
+def test_layers_are_found_by_name_in_order() -> None:
+    model = torch.nn.Sequential(BinaryConv2d(8, 8, 3), torch.nn.ReLU(), torch.nn.Sequential(BinaryLinear(8, 2)))
+    assert [name for name, _ in binary_layers(model)] == ["0", "2.0"]
+
+
+class Squares(Method):
+    """A toy method: weight and activation as they are, the sum of squares as a penalty."""
+
+    def __init__(self, weight: torch.Tensor, *, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def weight(self, w: torch.Tensor) -> torch.Tensor:
+        return w
+
+    def activation(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def output(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return y + x.mean()
+
+    def penalty(self, w: torch.Tensor) -> torch.Tensor | None:
+        return self.factor * w.square().sum()
+
+
+@pytest.fixture
+def squares() -> Iterator[None]:
+    register_method("squares")(Squares)
+    yield
+    del METHODS["squares"]
+
+
+@pytest.mark.usefixtures("squares")
+def test_penalty_is_the_sum_over_layers_and_has_a_gradient() -> None:
+    first = BinaryLinear(9, 5, method="squares")
+    second = BinaryLinear(5, 3, method="squares", options={"factor": 2.0})
+    model = torch.nn.Sequential(first, BinaryLinear(5, 5, method="xnor-net"), second)
+    total = rbnn.penalty(model)
+    assert isinstance(total, torch.Tensor)
+    torch.testing.assert_close(total, first.weight.square().sum() + 2 * second.weight.square().sum())
+    total.backward()
+    torch.testing.assert_close(second.weight.grad, 4 * second.weight.detach())
+
+
+def test_no_penalty_is_zero() -> None:
+    assert rbnn.penalty(torch.nn.Sequential(BinaryLinear(9, 5))) == 0.0
+
+
+@pytest.mark.usefixtures("squares")
+def test_output_sees_the_layers_input() -> None:
+    layer = BinaryLinear(9, 5, method="squares").eval()
+    x = torch.randn(2, 9)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias) + x.mean())

@@ -1,0 +1,53 @@
+"""What the README shows is run: its Python as it stands, its commands as far as their arguments."""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import tyro
+
+from rbnn.cli import commands
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def shown_commands() -> list[list[str]]:
+    """Every `rbnn …` line in the shell blocks and in the code spans, without its comment."""
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    lines += re.findall(r"`(rbnn [^`]+)`", README)
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("rbnn ") and "…" not in line]
+
+
+@pytest.mark.parametrize("source", blocks("python"))
+def test_python_runs(source: str) -> None:
+    exec(compile(source, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("words", shown_commands(), ids=" ".join)
+def test_commands_are_understood(words: list[str]) -> None:
+    name = words[1]
+    assert name in commands()
+    module = importlib.import_module(f"rbnn.cli.{name}")
+    if hasattr(module, "parse"):
+        module.parse(words[2:])
+    else:
+        tyro.cli(getattr(module, name.capitalize()), args=words[2:])
+
+
+def test_two_commands_are_targets_of_the_makefile() -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    shown = [line.split()[1] for block in blocks("sh") for line in block.splitlines() if line.startswith("make ")]
+    assert {"demo", "test"} <= set(shown) <= set(targets)
+    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).exists(), target

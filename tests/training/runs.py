@@ -1,0 +1,71 @@
+"""Small runs, and what it means that two of them are the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rbnn.training.config import TrainConfig, from_table
+
+STEPS = 4
+"""Steps per epoch of a small run."""
+
+SMALL: dict[str, Any] = {"epochs": 2, "limit": STEPS * 64, "batch_size": 64, "lr": 0.05, "threads": 1}
+
+
+def small(out: Path, **more: Any) -> TrainConfig:
+    """A run of about a second."""
+    return from_table(SMALL | more | {"out": str(out)})
+
+
+def words(out: Path, **more: Any) -> list[str]:
+    """The same run as words of the command line."""
+    flags = SMALL | more | {"out": out}
+    return ["train", "digits", *(word for key, value in flags.items() for word in (f"--{key}", str(value)))]
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    """The log without what depends on the clock."""
+    entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    for entry in entries:
+        del entry["images_per_second"]
+    return entries
+
+
+def state_of(checkpoint: Path) -> dict[str, Any]:
+    """A checkpoint without the run's place."""
+    state = torch.load(checkpoint, weights_only=True)
+    for key in ("out", "resume"):
+        state["config"].pop(key, None)
+    state.get("sums", {}).pop("seconds", None)
+    return state
+
+
+def difference(a: Any, b: Any, where: str = "") -> str | None:
+    """Where two nests of tensors differ by a single bit, or None."""
+    if type(a) is not type(b):
+        return f"{where}: {type(a)} and {type(b)}"
+    if isinstance(a, Tensor):
+        same = a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+        return None if same else f"{where}: tensors"
+    if isinstance(a, dict):
+        if a.keys() != b.keys():
+            return f"{where}: keys {sorted(map(str, a.keys() ^ b.keys()))}"
+        return next((d for key in a if (d := difference(a[key], b[key], f"{where}.{key}"))), None)
+    if isinstance(a, list | tuple):
+        if len(a) != len(b):
+            return f"{where}: lengths {len(a)} and {len(b)}"
+        return next(
+            (d for i, (x, y) in enumerate(zip(a, b, strict=True)) if (d := difference(x, y, f"{where}[{i}]"))), None
+        )
+    return None if a == b else f"{where}: {a!r} and {b!r}"
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    """Bit for bit: weights, momenta, rotations, best epoch, initial signs, and a log with every epoch once."""
+    for name in ("last.pt", "best.pt"):
+        assert difference(state_of(a / name), state_of(b / name), name) is None
+    assert (a / "initial.safetensors").read_bytes() == (b / "initial.safetensors").read_bytes()
+    assert log_of(a) == log_of(b)

@@ -1,0 +1,30 @@
+"""`python signalled_run.py SIGNAL STEP rbnn-words…`: the command line, which gets a signal after so many steps.
+
+Under torchrun, one of the processes gets it.
+"""
+
+import os
+import signal
+import sys
+from typing import Any
+
+from rbnn.cli import main, train
+
+
+def signal_after(steps: int, number: signal.Signals) -> None:
+    left = steps
+    shown = train.Watch.step
+
+    def step(self: train.Watch, *args: Any) -> None:
+        nonlocal left
+        shown(self, *args)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), number)
+
+    train.Watch.step = step  # type: ignore[method-assign]
+
+
+if os.environ.get("LOCAL_RANK", "1") == "1":
+    signal_after(int(sys.argv[2]), signal.Signals[sys.argv[1]])
+sys.exit(main(sys.argv[3:]))

@@ -1,0 +1,146 @@
+"""Two processes by torchrun: the same bits in both, and together the computation of one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import STEPS, assert_same_run, difference, log_of, state_of, words
+from two_ranks import all_reduced, all_reduced_in_double, batch_norm_like, batches_of_both
+
+from rbnn.training.distributed import Processes, choose_device
+
+
+def torchrun(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Two processes on this machine, at a port that is free."""
+    path = Path(__file__).with_name(script)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return subprocess.run(
+        [*launcher, str(path), *arguments],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("two ranks")
+
+
+@pytest.fixture(scope="module")
+def stopped(folder: Path) -> subprocess.CompletedProcess[str]:
+    """A run whose second process got a SIGTERM in the middle of its second epoch, the first process none."""
+    return torchrun("signalled_run.py", "SIGTERM", str(STEPS + 2), *words(folder / "stopped"))
+
+
+@pytest.fixture(scope="module")
+def state_when_stopped(folder: Path, stopped: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    return state_of(folder / "stopped" / "last.pt")
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path, state_when_stopped: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each process found."""
+    done = torchrun("two_ranks.py", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
+
+
+def test_a_signal_to_one_stops_all_with_a_checkpoint(
+    folder: Path, stopped: subprocess.CompletedProcess[str], state_when_stopped: dict[str, Any]
+) -> None:
+    assert stopped.returncode != 0
+    assert stopped.stderr.count("stopped; continue with: rbnn train") == 1
+    assert "interrupted\n" in stopped.stderr
+    # Once one has left, the launcher ends the other, which may be past its own handling of signals.
+    assert "exitcode  : 130" in stopped.stderr
+    assert stopped.stderr.count("Traceback") <= 1  # the launcher's own, about processes that failed
+    assert (state_when_stopped["epoch"], state_when_stopped["step"]) == (1, 2)
+    assert state_when_stopped["sums"]["images"] == 2 * 64
+
+
+def test_resuming_equals_going_on(folder: Path, ranks: list[dict[str, Any]]) -> None:
+    assert_same_run(folder / "local", folder / "stopped")
+    assert ranks[0]["resumed"]["hashes"] == ranks[0]["local"]["hashes"][STEPS + 2 :]
+    assert difference(ranks[1]["resumed"]["optimizer"], ranks[1]["local"]["optimizer"]) is None
+
+
+@pytest.mark.parametrize("name", ["local", "all-reduced float64"])
+def test_both_processes_hold_the_same_bits_after_every_step(name: str, ranks: list[dict[str, Any]]) -> None:
+    first, second = (rank[name] for rank in ranks)
+    assert len(first["hashes"]) == len(set(first["hashes"])) >= 4
+    assert first["hashes"] == second["hashes"]
+    assert first["losses"] == second["losses"]
+    assert sum(key.endswith(".R1") for key in first["model"]) == 18
+    for part in ("model", "optimizer", "top1"):
+        assert difference(first[part], second[part], part) is None
+
+
+def test_with_all_reduced_statistics_two_processes_lose_what_one_does(
+    ranks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    one = Processes(0, 1, torch.device("cpu"))
+    alone = all_reduced(tmp_path / "float32", one)
+    assert ranks[0]["all-reduced"]["losses"] == pytest.approx(alone["losses"], abs=1e-4)
+    # At the first step the learning rate is 0: weights and rotations are those of the start, in all bits.
+    assert ranks[0]["all-reduced"]["hashes"][0] == alone["hashes"][0]
+    whole_run = all_reduced_in_double(tmp_path / "float64", one)
+    assert len(whole_run["losses"]) == 4
+    assert ranks[0]["all-reduced float64"]["losses"] == pytest.approx(whole_run["losses"], abs=1e-9)
+    assert ranks[0]["all-reduced float64"]["top1"] == whole_run["top1"]
+    # The test must be able to tell: statistics of half the batch are others.
+    assert ranks[0]["local"]["losses"][:2] != pytest.approx(alone["losses"], abs=1e-4)
+
+
+def test_only_the_first_process_writes(folder: Path, ranks: list[dict[str, Any]]) -> None:
+    names = sorted(p.name for p in (folder / "local").iterdir())
+    assert [name for name in names if not name.startswith("events.out")] == [
+        "best.pt",
+        "config.toml",
+        "initial.safetensors",
+        "last.pt",
+        "log.jsonl",
+    ]
+    assert len(names) == 6
+    assert [entry["epoch"] for entry in log_of(folder / "local")] == [0, 1]
+    assert [rank["local"]["logged"] for rank in ranks] == [2, None]
+
+
+def test_a_batch_that_cannot_be_shared(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert rank["odd batch"] == "batch_size should be a positive multiple of 2 processes, not 63"
+        assert rank["odd limit"] == "33 pictures are less than a batch and cannot be shared by 2 processes"
+
+
+@pytest.mark.parametrize("dims", [2, 4])
+@pytest.mark.parametrize("momentum", [0.3, None])
+def test_all_reduced_batch_norm_is_that_of_the_whole_batch(
+    dims: int, momentum: float | None, ranks: list[dict[str, Any]]
+) -> None:
+    x, grad = batches_of_both(dims)
+    norm = batch_norm_like(x, momentum, reduced=False)
+    x.requires_grad_()
+    y = norm(x)
+    y.backward(grad)
+    norm(x.detach() * 2 + 1)
+    first, second = (rank[f"batch norm {dims} {momentum}"] for rank in ranks)
+    close = {"rtol": 1e-12, "atol": 1e-12}
+    torch.testing.assert_close(torch.cat([first["y"], second["y"]]), y.detach(), **close)
+    torch.testing.assert_close(torch.cat([first["x"], second["x"]]), x.grad, **close)
+    # A parameter's gradient is the sum of the shares; DistributedDataParallel makes it.
+    for name, parameter in norm.named_parameters():
+        torch.testing.assert_close(first[name] + second[name], parameter.grad, **close)
+    for name, value in norm.named_buffers():
+        torch.testing.assert_close(first[f"buffer {name}"], value, **close)
+        torch.testing.assert_close(second[f"buffer {name}"], value, **close)
+
+
+def test_the_devices_of_this_machine() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type in ("cpu", "cuda", "mps")
