@@ -202,8 +202,11 @@ NB_MODULE(_core, m) {
 
     nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")
-        .def("__init__", &make_program, "buffers"_a, "operations"_a, "input"_a, "output"_a, "kernels"_a = "")
-        .def("run", &run_program, "images"_a, "threads"_a, "Answers to images (N, C, H, W), as (N, C, H, W).")
+        .def("__init__", &make_program, "buffers"_a, "operations"_a, "input"_a, "output"_a, "kernels"_a = "",
+             // Written by hand: stubs leave the element type of arrays open.
+             nb::sig("def __init__(self, buffers: list[tuple[bool, int, int, int]], operations: list[tuple[object, ...]], "
+                     "input: int, output: int, kernels: str = '') -> None"))
+        .def("run", &run_program, array("images"), "threads"_a, "Answers to images (N, C, H, W), as (N, C, H, W).")
         .def(
             "profile",
             [](const rbnn::Program& program, Batch image, std::size_t repeats, int threads) {
@@ -212,7 +215,7 @@ NB_MODULE(_core, m) {
                 nb::gil_scoped_release release;
                 return program.profile(image.data(), repeats, threads);
             },
-            "image"_a, "repeats"_a, "threads"_a, "Seconds of each operation: the least of `repeats`.")
+            array("image"), "repeats"_a, "threads"_a, "Seconds of each operation: the least of `repeats`.")
         .def_prop_ro("kernels", [](const rbnn::Program& program) { return program.kernels().name; })
         .def_prop_ro("arena_bytes", &rbnn::Program::arena_bytes);
     m.def(

@@ -6,60 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packed_networks import small_network
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from rbnn import packfile
 from rbnn.errors import PackError, RbnnError
-from rbnn.graph import Graph, Input
-from rbnn.kinds import KINDS, Buffer, Operation
+from rbnn.graph import Graph
+from rbnn.kinds import KINDS
 from rbnn.runtime import Session
-from tests.kernels.networks import signs
-
-
-def small_network() -> Graph:
-    """A network with one of each: stem, pack, binary layers by scale and by threshold, pools, shortcut, linear."""
-    rng = np.random.default_rng(0)
-
-    def floats(*shape: int) -> Any:
-        return rng.normal(size=shape).astype(np.float32)
-
-    tensors = {
-        "stem": floats(16, 3, 3, 3), "w1": signs(rng, 16, 3, 3, 16), "s1": floats(16), "b1": floats(16),
-        "w2": signs(rng, 32, 3, 3, 16), "t2": rng.integers(-9, 9, 32).astype(np.int32), "flip": signs(rng, 32),
-        "w3": signs(rng, 24, 1, 1, 32), "slope": floats(24), "fc": floats(5, 1, 1, 24), "fc.bias": floats(5),
-    }  # fmt: skip
-    shapes = {
-        "image": ("float", 8, 8, 3), "a": ("float", 8, 8, 16), "a.bits": ("bits", 8, 8, 16), "b": ("float", 8, 8, 16),
-        "b.bits": ("bits", 8, 8, 16), "c.bits": ("bits", 4, 4, 32), "d.bits": ("bits", 2, 2, 32),
-        "e": ("float", 2, 2, 24), "f": ("float", 1, 1, 24), "logits": ("float", 1, 1, 5),
-    }  # fmt: skip
-    conv = {"kernel": [3, 3], "padding": [1, 1]}
-    operations = [
-        Operation("float_conv", "stem", {"x": "image"}, {"float": "a"}, {"weight": "stem"}, conv),
-        Operation("pack", "pack", {"x": "a"}, {"bits": "a.bits"}, {}, {"level": "mean"}),
-        Operation(
-            "binary_conv", "one", {"x": "a.bits", "residual": "a"}, {"float": "b", "bits": "b.bits"},
-            {"weight": "w1", "scale": "s1", "shift": "b1"}, conv | {"activation": ["hardtanh", -1, 1]},
-        ),
-        Operation(
-            "binary_conv", "two", {"x": "b.bits"}, {"bits": "c.bits"}, {"weight": "w2", "threshold": "t2"},
-            conv | {"stride": [2, 2]},
-        ),
-        Operation("max_pool_bits", "pool", {"x": "c.bits"}, {"bits": "d.bits"}, {"invert": "flip"}, {"kernel": [2, 2]}),
-        Operation(
-            "binary_conv", "three", {"x": "d.bits"}, {"float": "e"}, {"weight": "w3", "slope": "slope"},
-            {"kernel": [1, 1], "activation": ["prelu"]},
-        ),
-        Operation("mean", "mean", {"x": "e"}, {"float": "f"}, {}, {"over": "hw"}),
-        Operation(
-            "float_conv", "fc", {"x": "f"}, {"float": "logits"}, {"weight": "fc", "shift": "fc.bias"},
-            {"kernel": [1, 1]},
-        ),
-    ]  # fmt: skip
-    buffers = {name: Buffer(kind, (h, w, c)) for name, (kind, h, w, c) in shapes.items()}  # type: ignore[arg-type]
-    contract = Input("image", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), ("a", "b", "c", "d", "e"))
-    return Graph(contract, "logits", buffers, operations, tensors)
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ Nothing in a file is executed, and nothing is believed: a file that is not exact
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from rbnn.errors import PackError
+from rbnn.files import write_whole
 from rbnn.graph import Graph, Input
 from rbnn.kinds import Buffer, Operation
 
@@ -36,16 +35,7 @@ def write(graph: Graph, path: str | Path) -> None:
         "rbnn.checksum": checksum(text, tensors),
     }
     data = save(tensors, metadata=metadata)
-    handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, lambda file: file.write(data))
 
 
 def read(path: str | Path) -> Graph:

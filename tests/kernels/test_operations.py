@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packed_networks import expected, image_for, one_operation, signs
 
 from rbnn import _core
 from rbnn.graph import Graph
 from rbnn.kinds import ACTIVATIONS
 from rbnn.runtime import Session
-from tests.kernels.networks import expected, image_for, one_operation, signs
 
 KERNELS = [name for name, supported in _core.kernels() if supported]
 every_kernel = pytest.mark.parametrize("kernels", KERNELS)

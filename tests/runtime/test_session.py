@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packed_networks import small_network
 
 from rbnn import _core, packfile
 from rbnn.errors import ConfigError, InputError, UnknownName
 from rbnn.runtime import Session, reference
-from tests.test_packfile import small_network
 
 KERNELS = [name for name, supported in _core.kernels() if supported]
 
