@@ -116,13 +116,17 @@ void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, st
 }
 
 double limit(std::size_t rounds, Word seed, Word* result) {
-    Word acc[4] = {}, w = seed;
-    for (std::size_t n = 0; n < rounds; ++n) {
-        for (Word i = 0; i < 4; ++i) acc[i] += count_in_bytes(w ^ (seed * i));
-        w = w * 5 + 1;  // no round does the same as the last
-    }
-    *result = acc[0] ^ acc[1] ^ acc[2] ^ acc[3];
-    return static_cast<double>(rounds) * 4 * 64;
+    constexpr std::size_t kWords = 8;
+    Word acc[kWords] = {}, w[kWords];
+    for (std::size_t i = 0; i < kWords; ++i) w[i] = seed * (i + 1);
+    for (std::size_t n = 0; n < rounds; ++n)
+        for (std::size_t i = 0; i < kWords; ++i) {
+            acc[i] += count_in_bytes(w[i] ^ seed);
+            w[i] += kOnes;  // no round does the same as the last
+        }
+    *result = 0;
+    for (std::size_t i = 0; i < kWords; ++i) *result ^= acc[i];
+    return static_cast<double>(rounds) * kWords * 64;
 }
 
 bool supported() { return true; }

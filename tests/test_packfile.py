@@ -144,7 +144,7 @@ def _mutate(rng: np.random.Generator, value: Any, names: list[str]) -> Any:
     if isinstance(value, str) and rng.random() < 0.7:
         return names[rng.integers(len(names))]
     if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.6:
-        return int(value + rng.integers(-3, 4))
+        return value + int(rng.integers(-3, 4))
     return JUNK[rng.integers(len(JUNK))]
 
 

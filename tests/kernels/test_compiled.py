@@ -40,7 +40,7 @@ def test_no_sanitizer_complains(tmp_path: Path) -> None:
         pytest.skip("needs a C++ compiler: apt install g++")
     sanitizers = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     program = build(compiler, tmp_path, False, *sanitizers)
-    done = subprocess.run([program, "60"], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([program, "25"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "comparisons" in done.stdout
 
@@ -50,6 +50,6 @@ def test_neon_kernels_equal_the_portable_ones_under_emulation(tmp_path: Path) ->
     if compiler is None or emulator is None:
         pytest.skip("needs a cross compiler and an emulator: apt install g++-aarch64-linux-gnu qemu-user")
     program = build(compiler, tmp_path, True, "-O2", "-static")
-    done = subprocess.run([emulator, program, "60"], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([emulator, program, "25"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "neon" in done.stdout
