@@ -1,5 +1,7 @@
 """ResNets for 32×32 pictures: ResNet-20 in both structures and ResNet-18."""
 
+from collections.abc import Iterator
+
 from torch import Tensor, nn
 
 from rbnn.functional import option_a
@@ -58,6 +60,14 @@ class BiRealBlock(nn.Module):
         return self.join(self.bn2(self.conv2(y)), y)  # type: ignore[no-any-return]
 
 
+def branch_norms(model: nn.Module) -> Iterator[nn.BatchNorm2d]:
+    """The batch norms at the end of the branches: behind each convolution of a block, not in stem and shortcuts."""
+    for module in model.modules():
+        if isinstance(module, BasicBlock | BiRealBlock):
+            yield module.bn1
+            yield module.bn2
+
+
 class CifarResNet(nn.Module):
     """A 3×3 stem, stages of blocks that halve the picture, average, batch norm, linear."""
 
@@ -86,7 +96,7 @@ def _resnet20(bricks: Bricks, block: type[BasicBlock] | type[BiRealBlock]) -> nn
             before = channels
         stages.append(stage)
     model = CifarResNet(bricks, stages, stem=16, features=64)
-    start_weights(model, tiny_gammas=bricks.binary)
+    start_weights(model, branch_norms(model) if bricks.binary else ())
     return model
 
 
@@ -119,5 +129,5 @@ def resnet18_cifar(bricks: Bricks) -> nn.Module:
         stages.append([first, BasicBlock(bricks, channels, channels, 1, nn.Identity())])
         before = channels
     model = CifarResNet(bricks, stages, stem=64, features=512)
-    start_weights(model, tiny_gammas=False)
+    start_weights(model)
     return model

@@ -28,7 +28,7 @@ class VGGSmall(nn.Module):
             before = channels
         self.features = nn.Sequential(*layers)
         self.fc = nn.Linear(512 * (bricks.image_size // 8) ** 2, bricks.num_classes)
-        start_weights(self, tiny_gammas=False)
+        start_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc(self.features(x).flatten(1))  # type: ignore[no-any-return]
