@@ -1,4 +1,4 @@
-"""`rbnn bench`: how fast."""
+"""`rbnn bench`: how fast the kernels of this machine are."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -10,7 +10,7 @@ from rbnn.nn import binary_layers
 from rbnn.training.config import TrainConfig
 
 
-def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "weights") -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "all") -> list[dict[str, Any]]:
     """Parameters by weight decay.  ``weights``: those of convolutions and linear layers get it, batch norm, biases and
     the methods' scales do not, and what a method names in ``decay_factors`` (β) gets its own.  ``all``: every one."""
     factors: dict[int, float] = {}
