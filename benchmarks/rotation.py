@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.manual_seed(0)
-    model = rbnn.create_model(args.model, method="rbnn", rotation=args.rotation)
+    model = rbnn.create_model(args.model, method="rbnn", rotation=args.rotation, rotate_until=1.0)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     schedule = rbnn.BinarySchedule(model, optimizer, epochs=args.rounds)
     times = []

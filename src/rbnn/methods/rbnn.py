@@ -42,7 +42,7 @@ class RBNN(Method):
     rotation        groups of weights that are rotated together: ``filter`` (C·kh·kw values, one rotation shared by all
                     filters), ``layer`` (all O·C·kh·kw values, the paper's text), ``none`` (R switched off)
     alpha           one β per ``filter`` or ``layer``; ``none`` fixes α at 1 (A switched off)
-    beta_start      where β starts; at π/2 (α = 1) its gradient vanishes
+    beta_start      where β starts; at π/2 (α = 1) its gradient vanishes and weight decay alone moves it
     beta_decay      weight decay of β as a multiple of the weights' own
     estimator       ``training-aware`` (T), or another name of ``rbnn.functional.ESTIMATORS``; ``ste`` is T switched off
     floored         activations use k = 1 and t = max(t, 1), as in the published runs; else the same k, t as weights
@@ -57,13 +57,13 @@ class RBNN(Method):
         *,
         rotation: str = "filter",
         alpha: str = "filter",
-        beta_start: float = pi / 4,
+        beta_start: float = pi / 2,
         beta_decay: float = 1.0,
         estimator: str = "training-aware",
         floored: bool = True,
         standardise: bool = True,
         cycles: int = 3,
-        rotate_until: float = 1.0,
+        rotate_until: float = 0.0,
     ) -> None:
         super().__init__()
         one_of("rbnn", "rotation", rotation, GRANULARITIES)
