@@ -1,10 +1,19 @@
 // The module rbnn._core: the only file that knows Python.  Arrays are checked here, pointers are trusted below.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <stdexcept>
+#include <tuple>
 
 #include "bits.h"
+#include "dispatch.h"
+#include "program.h"
 #include "training.h"
 
 namespace nb = nanobind;
@@ -48,6 +57,81 @@ std::int64_t dot(Words a, Words b, std::size_t n) {
     if (a.shape(0) != rbnn::words_for(n) || b.shape(0) != rbnn::words_for(n))
         throw std::invalid_argument("rows of n bits hold ceil(n / 64) words");
     return rbnn::dot(a.data(), b.data(), n);
+}
+
+using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using Batch = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using BufferArguments = std::tuple<bool, std::size_t, std::size_t, std::size_t>;
+using Indices = std::map<std::string, std::size_t>;
+// kind, name, inputs, outputs, tensors, numbers, words
+using SpecArguments =
+    std::tuple<std::string, std::string, Indices, Indices, std::map<std::string, AnyArray>,
+               std::map<std::string, std::vector<double>>, std::map<std::string, std::string>>;
+
+rbnn::Tensor as_tensor(const AnyArray& array) {
+    rbnn::Tensor tensor{rbnn::Tensor::Type::float32, {}, array.data()};
+    if (array.dtype() == nb::dtype<std::int32_t>())
+        tensor.type = rbnn::Tensor::Type::int32;
+    else if (array.dtype() == nb::dtype<std::uint8_t>())
+        tensor.type = rbnn::Tensor::Type::uint8;
+    else if (array.dtype() != nb::dtype<float>())
+        throw rbnn::Invalid("tensors are float32, int32 or uint8");
+    for (std::size_t i = 0; i < array.ndim(); ++i) tensor.shape.push_back(array.shape(i));
+    return tensor;
+}
+
+void make_program(rbnn::Program* self, const std::vector<BufferArguments>& buffers,
+                  const std::vector<SpecArguments>& operations, std::size_t input, std::size_t output,
+                  const std::string& kernels) {
+    std::vector<rbnn::Buffer> places;
+    for (const auto& [bits, height, width, channels] : buffers) places.push_back({bits, height, width, channels});
+    std::vector<rbnn::Spec> specs;
+    for (const auto& [kind, name, inputs, outputs, tensors, numbers, words] : operations) {
+        specs.push_back({kind, name, inputs, outputs, {}, numbers, words});
+        for (const auto& [role, array] : tensors) specs.back().tensors.emplace(role, as_tensor(array));
+    }
+    new (self) rbnn::Program(std::move(places), specs, input, output, rbnn::find_kernels(kernels));
+}
+
+void check_batch(const rbnn::Program& program, const Batch& images, int threads) {
+    const rbnn::Buffer& in = program.input();
+    if (images.shape(1) != in.channels || images.shape(2) != in.height || images.shape(3) != in.width)
+        throw rbnn::Invalid("images have another shape than the network's input");
+    if (threads < 1 || threads > 1024) throw rbnn::Invalid("threads must be 1 to 1024");
+}
+
+nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& program, Batch images, int threads) {
+    check_batch(program, images, threads);
+    const rbnn::Buffer& result = program.output();
+    const std::size_t count = images.shape(0);
+    auto* out = new float[count * result.values()];
+    nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+    const char* trouble = nullptr;
+    {
+        nb::gil_scoped_release release;
+        if (!rbnn::all_finite(images.data(), images.size()))
+            trouble = "images hold NaN or infinite values";
+        else if (!program.run(images.data(), count, out, threads))
+            trouble = "the network's answer is not finite: its numbers are too large";
+    }
+    if (trouble) throw rbnn::Invalid(trouble);
+    return {out, {count, result.channels, result.height, result.width}, owner};
+}
+
+// Multiply-adds per second of xor + popcount in registers alone: the best of several runs that take `seconds` together.
+double popcount_limit(const std::string& name, double seconds) {
+    using Clock = std::chrono::steady_clock;
+    const rbnn::Kernels& kernels = rbnn::find_kernels(name);
+    nb::gil_scoped_release release;
+    double best = 0.0;
+    rbnn::Word result = 1;
+    const auto start = Clock::now();
+    do {
+        const auto begin = Clock::now();
+        const double work = kernels.limit(1000000, result | 1, &result);
+        best = std::max(best, work / std::chrono::duration<double>(Clock::now() - begin).count());
+    } while (std::chrono::duration<double>(Clock::now() - start).count() < seconds);
+    return best;
 }
 
 }  // namespace
@@ -115,4 +199,33 @@ NB_MODULE(_core, m) {
             rbnn::add_hardtanh_backward(shape, grad.data(), out.data(), grad_in.data());
         },
         array("grad"), array("out"), array("grad_in"), "threads"_a, "grad_in = grad where |out| < 1, else 0.");
+
+    nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
+    nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")
+        .def("__init__", &make_program, "buffers"_a, "operations"_a, "input"_a, "output"_a, "kernels"_a = "",
+             // Written by hand: stubs leave the element type of arrays open.
+             nb::sig("def __init__(self, buffers: list[tuple[bool, int, int, int]], operations: list[tuple[object, ...]], "
+                     "input: int, output: int, kernels: str = '') -> None"))
+        .def("run", &run_program, array("images"), "threads"_a, "Answers to images (N, C, H, W), as (N, C, H, W).")
+        .def(
+            "profile",
+            [](const rbnn::Program& program, Batch image, std::size_t repeats, int threads) {
+                check_batch(program, image, threads);
+                if (image.shape(0) != 1) throw rbnn::Invalid("a profile takes one image");
+                nb::gil_scoped_release release;
+                return program.profile(image.data(), repeats, threads);
+            },
+            array("image"), "repeats"_a, "threads"_a, "Seconds of each operation: the least of `repeats`.")
+        .def_prop_ro("kernels", [](const rbnn::Program& program) { return program.kernels().name; })
+        .def_prop_ro("arena_bytes", &rbnn::Program::arena_bytes);
+    m.def(
+        "kernels",
+        [] {
+            std::vector<std::pair<std::string, bool>> names;
+            for (const rbnn::Kernels* kernels : rbnn::all_kernels()) names.emplace_back(kernels->name, kernels->supported());
+            return names;
+        },
+        "Every kind of kernels compiled in, best first, and whether this machine can run it.");
+    m.def("popcount_limit", &popcount_limit, "kernels"_a, "seconds"_a = 0.2,
+          "Multiply-adds per second of xor + popcount in registers alone.");
 }

@@ -14,7 +14,13 @@ ROOT = Path(rbnn.__file__).parent
 
 LEAVES = {"errors", "files", "_core"}
 TORCH_SIDE = ["functional", "methods", "nn", ("convert", "schedule", "optim"), "models", "training"]
-PACKED_SIDE = {"data": set(), "packfile": set(), "runtime": {"packfile", "data"}}
+PACKED_SIDE = {
+    "data": set(),
+    "kinds": set(),
+    "graph": {"kinds"},
+    "packfile": {"graph", "kinds"},
+    "runtime": {"packfile", "graph", "kinds", "data"},
+}
 BOTH_SIDES = {"exporting", "importing", "analysis", "cli"}
 
 

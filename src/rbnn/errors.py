@@ -6,6 +6,8 @@
     ├── DataError                 a data file that is missing, broken or not what it claims to be
     ├── CheckpointError           a checkpoint that is missing, broken or of another network
     ├── NotBinary                 a layer or a network that cannot be binarized or expressed in bits
+    ├── PackError                 a packed file that is missing, broken, of a newer version or not one at all
+    ├── InputError                an array that is not what the network takes
     └── TrainingError             training cannot go on (a loss that is not finite, ranks that drifted)
 
 The command line prints the sentence and ends with exit code 2.
@@ -43,6 +45,14 @@ class CheckpointError(RbnnError):
 
 class NotBinary(RbnnError):
     """A layer or a network that cannot be binarized or expressed in bits."""
+
+
+class PackError(RbnnError):
+    """A packed file that is missing, broken, of a newer version or not one at all."""
+
+
+class InputError(RbnnError):
+    """An array that is not what the network takes."""
 
 
 class TrainingError(RbnnError):

@@ -1,0 +1,279 @@
+// Binary convolution (and binary linear: a 1×1 kernel on one pixel).
+//
+// Padded taps are zero words in the operand, so the kernels never branch:  with `outside` the padded taps of a pixel
+//
+//   acc = Σ_inside (C − 2·popcount(a xor w)) = inside·C + 2·Σ_outside popcount(w) − 2·(popcount over all taps)
+//
+// and everything but the last term is `base`, one row of numbers per kind of border.
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "operation.h"
+#include "threads.h"
+#include "window.h"
+
+namespace rbnn {
+namespace {
+
+std::size_t ones(const Word* words, std::size_t count) {
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < count; ++i) total += static_cast<std::size_t>(__builtin_popcountll(words[i]));
+    return total;
+}
+
+// Ors `count` bits of `from`, starting at bit `first`, into `to` at bit `at`.  Both have a word more than their bits need.
+void or_bits(const Word* from, std::size_t first, std::size_t count, Word* to, std::size_t at) {
+    while (count > 0) {
+        const std::size_t right = first % kWordBits, left = at % kWordBits, n = std::min(count, kWordBits);
+        // Two shifts each, since a shift by 64 is undefined.
+        Word word = from[first / kWordBits] >> right | from[first / kWordBits + 1] << 1 << (kWordBits - 1 - right);
+        word &= ~Word{0} >> (kWordBits - n);
+        to[at / kWordBits] |= word << left;
+        to[at / kWordBits + 1] |= word >> 1 >> (kWordBits - 1 - left);
+        first += n, at += n, count -= n;
+    }
+}
+
+class BinaryConvolution final : public Operation {
+public:
+    explicit BinaryConvolution(const Reader& reader)
+        : in_(reader.input("x", true)),
+          window_(read_window(reader, in_, false)),
+          kernels_(reader.kernels),
+          channels_(out_channels(reader)),
+          finish_(reader, window_.y.count, window_.x.count, channels_) {
+        const std::size_t taps = window_.y.kernel * window_.x.kernel;
+        const std::size_t apart = taps * words_for(in_.channels), together = words_for(taps * in_.channels);
+        if (in_.channels % kernels_.unit_bits == 0)
+            layout_ = Layout::close;
+        else
+            layout_ = together < apart ? Layout::gathered : Layout::padded;
+        pixel_bits_ = layout_ == Layout::padded ? words_for(in_.channels) * kWordBits : in_.channels;
+        row_words_ = words_for(taps * pixel_bits_);
+        reader.require(row_words_ * kWordBits * words_for(channels_) * kBlock <= (std::size_t{1} << 33),
+                       "the weight is too large");
+        const std::vector<Word> rows = read_weights(reader);
+        tile(rows);
+        lay_out(reader);
+        make_base(reader, rows, reader.number("pad", 0.0) == 0.0);
+    }
+
+    void run(const Run& run) const override {
+        auto* operand = reinterpret_cast<std::uint8_t*>(run.arena + scratch_offset);
+        if (layout_ == Layout::gathered)
+            gather(run, operand);
+        else
+            copy_padded(run, operand);
+        const BinaryConv job{operand,         offsets_.data(), bases_.data(),      segments_.data(), segments_.size(),
+                             weights_.data(), block_bytes_,    base_.data(), finish_.at(run)};
+        const std::size_t pixels = window_.positions(), blocks = words_for(channels_);
+        // Parts of about 4 million multiply-adds: large enough to hand out, small enough to spread.
+        const std::size_t work = std::max<std::size_t>(row_words_ * kWordBits * kBlock, 1);
+        const std::size_t chunk = std::clamp<std::size_t>((std::size_t{1} << 22) / work / 6 * 6, 6, pixels);
+        const std::size_t chunks = (pixels + chunk - 1) / chunk;
+        parallel_for(blocks * chunks, 1, run.threads, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t i = begin; i < end; ++i) {
+                const std::size_t first = i % chunks * chunk;
+                kernels_.binary_conv(job, i / chunks, first, std::min(first + chunk, pixels));
+            }
+        });
+    }
+
+private:
+    static std::size_t out_channels(const Reader& reader) {
+        const auto found = reader.spec.tensors.find("weight");
+        reader.require(found != reader.spec.tensors.end() && found->second.shape.size() == 4, "has no weight");
+        const std::size_t channels = found->second.shape[0];
+        reader.require(channels > 0 && channels <= kLargestChannels, "has too many output channels");
+        return channels;
+    }
+
+    std::size_t in_words() const { return words_for(in_.channels); }
+
+    // One row of words per output channel, taps in the order in which the operand has them.
+    std::vector<Word> read_weights(const Reader& reader) const {
+        const std::size_t bytes = (in_.channels + 7) / 8, taps = window_.y.kernel * window_.x.kernel;
+        const Tensor& tensor =
+            reader.tensor("weight", Tensor::Type::uint8, {channels_, window_.y.kernel, window_.x.kernel, bytes});
+        const auto* from = static_cast<const std::uint8_t*>(tensor.data);
+        std::vector<Word> rows(channels_ * row_words_ + 1, 0), tap(in_words() + 1);
+        for (std::size_t o = 0; o < channels_; ++o)
+            for (std::size_t t = 0; t < taps; ++t, from += bytes) {
+                std::fill(tap.begin(), tap.end(), 0);
+                for (std::size_t i = 0; i < bytes; ++i) tap[i / 8] |= static_cast<Word>(from[i]) << (i % 8 * 8);
+                if (in_.channels % kWordBits != 0)
+                    reader.require(tap[in_words() - 1] >> (in_.channels % kWordBits) == 0, "the weight has bits beyond its channels");
+                or_bits(tap.data(), 0, in_.channels, rows.data() + o * row_words_, t * pixel_bits_);
+            }
+        return rows;
+    }
+
+    void tile(const std::vector<Word>& rows) {
+        block_bytes_ = kernels_.tiled_bytes(row_words_);
+        weights_ = AlignedBytes(words_for(channels_) * block_bytes_);
+        for (std::size_t block = 0; block < words_for(channels_); ++block)
+            kernels_.tile_weights(rows.data() + block * kBlock * row_words_,
+                                  std::min(kBlock, channels_ - block * kBlock), row_words_,
+                                  weights_.data() + block * block_bytes_);
+    }
+
+    // Where each output pixel's taps lie in the operand.
+    void lay_out(const Reader& reader) {
+        const std::size_t pixel_bytes = bytes(pixel_bits_), row_bytes = window_.x.padded() * pixel_bytes;
+        offsets_.resize(window_.positions());
+        std::size_t total;
+        if (layout_ == Layout::gathered) {
+            const std::size_t each = bytes(row_words_ * kWordBits);
+            total = window_.positions() * each;
+            for (std::size_t i = 0; i < offsets_.size(); ++i) offsets_[i] = static_cast<std::uint32_t>(i * each);
+            add_segment(0, each);
+        } else {
+            total = window_.y.padded() * row_bytes;
+            for (std::size_t y = 0; y < window_.y.count; ++y)
+                for (std::size_t x = 0; x < window_.x.count; ++x)
+                    offsets_[y * window_.x.count + x] =
+                        static_cast<std::uint32_t>(window_.y.start(y) * row_bytes + window_.x.start(x) * pixel_bytes);
+            for (std::size_t ky = 0; ky < window_.y.kernel; ++ky) {
+                const std::size_t row = ky * window_.y.dilation * row_bytes;
+                if (window_.x.dilation == 1)
+                    add_segment(row, window_.x.kernel * pixel_bytes);
+                else
+                    for (std::size_t kx = 0; kx < window_.x.kernel; ++kx)
+                        add_segment(row + kx * window_.x.dilation * pixel_bytes, pixel_bytes);
+            }
+        }
+        reader.require(total < (std::size_t{1} << 31), "the input is too large");
+        // `expand` writes whole words: the last may reach over the end.  `gather` keeps its rows behind the operand.
+        operand_bytes_ = aligned(total + bytes(kWordBits));
+        scratch_bytes = operand_bytes_;
+        if (layout_ == Layout::gathered) scratch_bytes += (window_.y.kernel * line_words() + row_words_ + 1) * sizeof(Word);
+    }
+
+    // Bytes of the operand for so many bits.
+    std::size_t bytes(std::size_t bits) const { return bits * kernels_.operand_bytes / kWordBits; }
+    // Words of a padded line of pixels without gaps, and one more for or_bits.
+    std::size_t line_words() const { return words_for(window_.x.padded() * in_.channels) + 1; }
+
+    void add_segment(std::size_t offset, std::size_t length) {
+        segments_.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(length)});
+    }
+
+    void make_base(const Reader& reader, const std::vector<Word>& rows, bool zero_padding) {
+        const std::size_t kh = window_.y.kernel, kw = window_.x.kernel, width = words_for(channels_) * kBlock;
+        // set[o][ky][kx]: bits of a tap that are set.
+        std::vector<std::int32_t> set(channels_ * kh * kw);
+        for (std::size_t o = 0; o < channels_; ++o)
+            for (std::size_t t = 0; t < kh * kw; ++t) set[o * kh * kw + t] = count_tap(rows.data() + o * row_words_, t);
+        using Range = std::pair<std::size_t, std::size_t>;
+        std::map<std::pair<Range, Range>, std::uint32_t> known;
+        bases_.resize(window_.positions());
+        for (std::size_t y = 0; y < window_.y.count; ++y)
+            for (std::size_t x = 0; x < window_.x.count; ++x) {
+                const Range all_rows{0, kh}, all_columns{0, kw};
+                const Range ys = zero_padding ? window_.y.inside(y) : all_rows;
+                const Range xs = zero_padding ? window_.x.inside(x) : all_columns;
+                const auto [found, fresh] = known.try_emplace({ys, xs}, static_cast<std::uint32_t>(known.size()));
+                bases_[y * window_.x.count + x] = found->second;
+                if (!fresh) continue;
+                reader.require(known.size() * width <= kLargestBuffer, "the borders differ too much");
+                base_.resize(known.size() * width, 0);
+                std::int32_t* base = base_.data() + (known.size() - 1) * width;
+                const auto inside = (ys.second - ys.first) * (xs.second - xs.first) * in_.channels;
+                for (std::size_t o = 0; o < channels_; ++o) {
+                    std::int32_t outside = 0;
+                    for (std::size_t ky = 0; ky < kh; ++ky)
+                        for (std::size_t kx = 0; kx < kw; ++kx)
+                            if (ky < ys.first || ky >= ys.second || kx < xs.first || kx >= xs.second)
+                                outside += set[(o * kh + ky) * kw + kx];
+                    base[o] = static_cast<std::int32_t>(inside) + 2 * outside;
+                }
+            }
+    }
+
+    std::int32_t count_tap(const Word* row, std::size_t tap) const {
+        const std::size_t first = tap * pixel_bits_;
+        std::int64_t count = 0;
+        if (first % kWordBits == 0 && in_.channels % kWordBits == 0)
+            return static_cast<std::int32_t>(ones(row + first / kWordBits, in_words()));
+        for (std::size_t bit = first; bit < first + in_.channels; ++bit)
+            count += static_cast<std::int64_t>(row[bit / kWordBits] >> (bit % kWordBits) & 1);
+        return static_cast<std::int32_t>(count);
+    }
+
+    // Pixels lie in the operand as in the picture, with a margin of zeros.
+    void copy_padded(const Run& run, std::uint8_t* operand) const {
+        const std::size_t pixel_bytes = bytes(pixel_bits_);
+        const std::size_t row_bytes = window_.x.padded() * pixel_bytes, margin = window_.x.padding * pixel_bytes;
+        const Word* in = run.words(in_);
+        std::memset(operand, 0, window_.y.padding * row_bytes);
+        operand += window_.y.padding * row_bytes;
+        for (std::size_t y = 0; y < in_.height; ++y, operand += row_bytes, in += in_.width * in_words()) {
+            std::memset(operand, 0, margin);
+            kernels_.expand(in, in_.width, in_words(), pixel_bytes, operand + margin);
+            std::memset(operand + row_bytes - margin, 0, margin);
+        }
+        std::memset(operand, 0, window_.y.padding * row_bytes);
+    }
+
+    // Each output pixel gets its own row, tap after tap without gaps.  The input lines that a line of output pixels sees
+    // are made free of gaps first, so that taps side by side are copied as one.
+    void gather(const Run& run, std::uint8_t* operand) const {
+        const std::size_t words = line_words(), each = bytes(row_words_ * kWordBits), channels = in_.channels;
+        const bool adjoining = window_.x.dilation == 1;
+        const std::size_t run_bits = adjoining ? window_.x.kernel * channels : channels;
+        const std::size_t runs = adjoining ? 1 : window_.x.kernel;
+        auto* lines = reinterpret_cast<Word*>(operand + operand_bytes_);
+        Word* row = lines + window_.y.kernel * words;
+        for (std::size_t y = 0; y < window_.y.count; ++y) {
+            std::fill(lines, row, 0);
+            const auto [first, last] = window_.y.inside(y);
+            for (std::size_t ky = first; ky < last; ++ky) {
+                const Word* in = run.words(in_) + (window_.y.start(y) + ky * window_.y.dilation - window_.y.padding) *
+                                                      in_.width * in_words();
+                for (std::size_t x = 0; x < in_.width; ++x)
+                    append(in + x * in_words(), lines + ky * words, (window_.x.padding + x) * channels);
+            }
+            for (std::size_t x = 0; x < window_.x.count; ++x, operand += each) {
+                std::fill(row, row + row_words_ + 1, 0);
+                for (std::size_t ky = first; ky < last; ++ky)
+                    for (std::size_t i = 0; i < runs; ++i)
+                        or_bits(lines + ky * words, (window_.x.start(x) + i * window_.x.dilation) * channels, run_bits, row,
+                                (ky * window_.x.kernel + i) * channels);
+                kernels_.expand(row, 1, row_words_, each, operand);
+            }
+        }
+    }
+
+    // Ors the words of one pixel, whose tail bits are 0, into a line at bit `at`.
+    void append(const Word* pixel, Word* line, std::size_t at) const {
+        line += at / kWordBits;
+        for (std::size_t i = 0; i < in_words(); ++i) {
+            line[i] |= pixel[i] << at % kWordBits;
+            // The tail of the last word may have no place in the line, nor any bits.
+            if (const Word rest = pixel[i] >> 1 >> (kWordBits - 1 - at % kWordBits)) line[i + 1] |= rest;
+        }
+    }
+
+    // How pixels lie in the operand: without gaps because units do not split them, padded to words, or gathered for each
+    // output pixel where padding would leave much of each word empty.
+    enum class Layout { close, padded, gathered };
+
+    const Buffer& in_;
+    Window window_;
+    const Kernels& kernels_;
+    std::size_t channels_;
+    FinishSpec finish_;
+    Layout layout_;
+    std::size_t pixel_bits_ = 0, row_words_ = 0, block_bytes_ = 0, operand_bytes_ = 0;
+    AlignedBytes weights_;
+    std::vector<std::uint32_t> offsets_, bases_;
+    std::vector<Segment> segments_;
+    std::vector<std::int32_t> base_;
+};
+
+}  // namespace
+
+Made make_binary_conv(const Reader& reader) { return std::make_unique<BinaryConvolution>(reader); }
+
+}  // namespace rbnn

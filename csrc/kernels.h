@@ -1,0 +1,102 @@
+// What an instruction set has to bring: one table of functions each, in kernels_*.cpp.
+//
+// Output channels are worked on in blocks of 64: a block's signs are one word, so no two threads write one word.
+// Arrays per channel (scale, shift, …) are padded to whole blocks.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "bits.h"
+
+namespace rbnn {
+
+constexpr std::size_t kBlock = 64;
+
+// A run of the kernel's taps that lie next to each other in the operand: `length` units from `offset` units.
+struct Segment {
+    std::uint32_t offset, length;
+};
+
+enum class Activation { clamp, leaky_relu, prelu, sigmoid, hardswish, abs };
+
+// How a convolution ends:  v = acc·scale + shift (+ residual);  v = activation(v);  out = v;  bits = v > level.
+// With `threshold` it is only  bits = acc > threshold.
+struct Finish {
+    std::size_t channels;            // of the output; blocks × 64 rounded down to what there is
+    const float* scale;              // padded to blocks
+    const float* shift;
+    const float* residual;           // pixels × channels, or null
+    Activation activation;
+    float low, high;                 // clamp: none is −∞, ∞; leaky_relu: low is the slope
+    const float* slope;              // prelu
+    const float* level;              // padded to blocks
+    const std::int32_t* threshold;   // padded to blocks, or null
+    float* out;                      // pixels × channels, or null
+    Word* bits;                      // pixels × words_for(channels), or null
+};
+
+struct BinaryConv {
+    const std::uint8_t* operand;          // the input, expanded by `expand`
+    const std::uint32_t* pixel_offset;    // per output pixel: where its first tap lies, in bytes
+    const std::uint32_t* pixel_base;      // per output pixel: its row of `base`
+    const Segment* segments;              // in bytes of the operand, in the order of the weights
+    std::size_t segment_count;
+    const std::uint8_t* weights;          // re-tiled by `tile_weights`
+    std::size_t block_bytes;              // of the weights of one block
+    const std::int32_t* base;             // rows × blocks·64:  acc = base − 2·popcount
+    Finish finish;
+};
+
+struct FloatConv {
+    const float* input;
+    const std::uint32_t* pixel_offset;    // in floats
+    const Segment* segments;              // in floats
+    std::size_t segment_count, taps;      // taps = the sum of all lengths
+    const float* weights;                 // blocks × taps × 64
+    Finish finish;
+};
+
+struct Kernels {
+    const char* name;
+    bool (*supported)();
+
+    // The operand is made of bytes that stand for `unit_bits` bits each (a word: for 8), 64 / unit_bits to a word.
+    std::size_t unit_bits, operand_bytes;
+    // Pixels of `words` words each → pixels `stride` bytes apart, one after the other: what is written beyond a stride
+    // is overwritten by the next pixel.
+    void (*expand)(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out);
+    // Rows of `words` words, one per output channel → the order in which binary_conv reads one block.
+    std::size_t (*tiled_bytes)(std::size_t words);
+    void (*tile_weights)(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out);
+    // Output pixels first … last of one block.
+    void (*binary_conv)(const BinaryConv&, std::size_t block, std::size_t first, std::size_t last);
+    void (*float_conv)(const FloatConv&, std::size_t block, std::size_t first, std::size_t last);
+    // acc: pixels × 64 values of one block that something else has summed up.
+    void (*finish)(const Finish&, const float* acc, std::size_t block, std::size_t first, std::size_t last);
+
+    // bits = x·scale + shift > level, rows of `channels`; scale and shift may be null together.
+    void (*pack)(const float* x, const float* scale, const float* shift, const float* level, std::size_t channels,
+                 std::size_t pixels, Word* bits);
+    double (*sum)(const float* x, std::size_t n);
+    void (*affine)(const float* x, const float* scale, const float* shift, std::size_t channels, std::size_t pixels,
+                   float* out);
+    void (*max_into)(float* out, const float* x, std::size_t n);
+    void (*add_into)(float* out, const float* x, std::size_t n);
+    void (*multiply_add_into)(float* out, const float* x, const float* factor, std::size_t n);
+    void (*add)(const float* a, const float* b, std::size_t n, float* out);
+    void (*multiply)(const float* a, const float* b, std::size_t n, float* out);
+    void (*clamp)(const float* x, float low, float high, std::size_t n, float* out);
+
+    // The limit of this core: `rounds` times a step of popcounts in registers alone; returns the multiply-adds done.
+    double (*limit)(std::size_t rounds, Word seed, Word* result);
+};
+
+extern const Kernels kernels_portable;
+#if defined(__x86_64__)
+extern const Kernels kernels_avx2, kernels_avx512;
+#endif
+#if defined(__aarch64__)
+extern const Kernels kernels_neon;
+#endif
+
+}  // namespace rbnn

@@ -1,0 +1,141 @@
+// Standard C++ for any machine.  Loops over output channels are plain enough for a compiler to make vectors of them.
+#include <cmath>
+
+#include "kernels.h"
+
+namespace rbnn {
+namespace {
+
+struct Lanes {
+    static constexpr std::size_t kCount = 4;
+    struct Float {
+        float v[kCount];
+    };
+    struct Int {
+        std::int32_t v[kCount];
+    };
+    template <class Result, class Function>
+    static Result each(const Function& function) {
+        Result result;
+        for (std::size_t i = 0; i < kCount; ++i) result.v[i] = function(i);
+        return result;
+    }
+    static Float load(const float* p) { return each<Float>([&](std::size_t i) { return p[i]; }); }
+    static void store(float* p, const Float& a) {
+        for (std::size_t i = 0; i < kCount; ++i) p[i] = a.v[i];
+    }
+    static Float all(float a) { return each<Float>([&](std::size_t) { return a; }); }
+    static Float add(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] + b.v[i]; });
+    }
+    static Float multiply(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] * b.v[i]; });
+    }
+    static Float multiply_add(const Float& a, const Float& b, const Float& c) { return add(multiply(a, b), c); }
+    static Float smaller(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+    }
+    static Float larger(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+    }
+    static Int load_ints(const std::int32_t* p) { return each<Int>([&](std::size_t i) { return p[i]; }); }
+    static Int load_ints(const std::uint32_t* p) {
+        return each<Int>([&](std::size_t i) { return static_cast<std::int32_t>(p[i]); });
+    }
+    static Float from_ints(const Int& a) {
+        return each<Float>([&](std::size_t i) { return static_cast<float>(a.v[i]); });
+    }
+    static Int minus_twice(const Int& base, const Int& n) {
+        return each<Int>([&](std::size_t i) { return base.v[i] - 2 * n.v[i]; });
+    }
+    template <class Vector>
+    static unsigned bits_above(const Vector& a, const Vector& b) {
+        unsigned bits = 0;
+        for (std::size_t i = 0; i < kCount; ++i) bits |= static_cast<unsigned>(a.v[i] > b.v[i]) << i;
+        return bits;
+    }
+    static unsigned above(const Float& a, const Float& b) { return bits_above(a, b); }
+    static unsigned above_ints(const Int& a, const Int& b) { return bits_above(a, b); }
+};
+constexpr int kFloatPixels = 2, kFloatVectors = 4;
+
+#include "kernels_body.h"
+
+constexpr std::size_t kMostWords = 31;  // 31 words × 8 per byte fit a byte
+constexpr Word kOnes = ~Word{0} / 255;  // 0x01 in every byte
+
+void expand(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
+        for (std::size_t i = 0; i < words; ++i) __builtin_memcpy(out + i * sizeof(Word), in + i, sizeof(Word));
+}
+
+std::size_t tiled_bytes(std::size_t words) { return words * kBlock * sizeof(Word); }
+
+// words × 64 channels
+void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out) {
+    auto* to = reinterpret_cast<Word*>(out);
+    for (std::size_t k = 0; k < words; ++k)
+        for (std::size_t c = 0; c < kBlock; ++c) *to++ = c < channels ? rows[c * words + k] : 0;
+}
+
+// Bits of each byte of x, counted within the byte: pairs, then nibbles, then bytes.
+RBNN_INLINE Word count_in_bytes(Word x) {
+    x -= x >> 1 & (kOnes * 0x55);
+    x = (x & (kOnes * 0x33)) + (x >> 2 & (kOnes * 0x33));
+    return (x + (x >> 4)) & (kOnes * 0x0f);
+}
+
+RBNN_INLINE void flush(Word* bytes, std::uint32_t* counts, std::size_t n) {
+    for (std::size_t c = 0; c < n; ++c) {
+        // The sum of eight bytes may exceed a byte: add them as four 16-bit halves first.
+        const Word pairs = (bytes[c] & (~Word{0} / 65535 * 255)) + (bytes[c] >> 8 & (~Word{0} / 65535 * 255));
+        counts[c] += static_cast<std::uint32_t>(pairs * (~Word{0} / 65535) >> 48);
+        bytes[c] = 0;
+    }
+}
+
+void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, std::size_t last) {
+    const auto* weights = reinterpret_cast<const Word*>(job.weights + block * job.block_bytes);
+    const std::size_t rest = job.finish.channels - block * kBlock, n = rest < kBlock ? rest : kBlock;
+    for (std::size_t pixel = first; pixel < last; ++pixel) {
+        std::uint32_t counts[kBlock] = {};
+        Word bytes[kBlock] = {};
+        const Word* w = weights;
+        std::size_t unflushed = 0;
+        for (std::size_t s = 0; s < job.segment_count; ++s) {
+            const auto* in =
+                reinterpret_cast<const Word*>(job.operand + job.pixel_offset[pixel] + job.segments[s].offset);
+            for (std::size_t k = 0; k < job.segments[s].length / sizeof(Word); ++k, w += kBlock) {
+                for (std::size_t c = 0; c < n; ++c) bytes[c] += count_in_bytes(in[k] ^ w[c]);
+                if (++unflushed == kMostWords) flush(bytes, counts, n), unflushed = 0;
+            }
+        }
+        flush(bytes, counts, n);
+        finish_counts(job, counts, block, pixel);
+    }
+}
+
+double limit(std::size_t rounds, Word seed, Word* result) {
+    constexpr std::size_t kWords = 8;
+    Word acc[kWords] = {}, w[kWords];
+    for (std::size_t i = 0; i < kWords; ++i) w[i] = seed * (i + 1);
+    for (std::size_t n = 0; n < rounds; ++n)
+        for (std::size_t i = 0; i < kWords; ++i) {
+            acc[i] += count_in_bytes(w[i] ^ seed);
+            w[i] += kOnes;  // no round does the same as the last
+        }
+    *result = 0;
+    for (std::size_t i = 0; i < kWords; ++i) *result ^= acc[i];
+    return static_cast<double>(rounds) * kWords * 64;
+}
+
+bool supported() { return true; }
+
+}  // namespace
+
+extern const Kernels kernels_portable = {
+    "portable", supported, kWordBits, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
+    pack, sum, affine, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
+};
+
+}  // namespace rbnn

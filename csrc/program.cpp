@@ -1,0 +1,200 @@
+#include "program.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <set>
+
+#include "threads.h"
+
+namespace rbnn {
+namespace {
+
+constexpr std::size_t kLargestArena = std::size_t{1} << 32;
+
+std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
+    for (const Buffer& b : buffers)
+        if (b.height == 0 || b.height > kLargestSide || b.width == 0 || b.width > kLargestSide || b.channels == 0 ||
+            b.channels > kLargestChannels || b.values() > kLargestBuffer)
+            throw Invalid("a buffer has an impossible shape");
+    return buffers;
+}
+
+Made make(const Reader& reader) {
+    Made made = reader.spec.kind == "binary_conv"  ? make_binary_conv(reader)
+                : reader.spec.kind == "float_conv" ? make_float_conv(reader)
+                                                   : make_other(reader);
+    if (!made) reader.fail("unknown kind");
+    return made;
+}
+
+}  // namespace
+
+bool all_finite(const float* values, std::size_t count) {
+    std::uint32_t odd = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        std::uint32_t bits;
+        std::memcpy(&bits, values + i, sizeof bits);
+        odd |= static_cast<std::uint32_t>((bits & 0x7f800000u) == 0x7f800000u);
+    }
+    return odd == 0;
+}
+
+// Arenas that a call has taken; they go back when it ends.
+class Program::Lease {
+public:
+    Lease(const Program& program, std::size_t count) : program_(program) {
+        std::lock_guard<std::mutex> lock(program_.mutex_);
+        free_.reserve(count);
+        while (free_.size() < count && !program_.arenas_.empty()) {
+            free_.push_back(std::move(program_.arenas_.back()));
+            program_.arenas_.pop_back();
+        }
+        while (free_.size() < count) free_.emplace_back(program_.arena_bytes_);
+        // Room to give them all back, so that the destructor never allocates.
+        program_.out_ += count;
+        program_.arenas_.reserve(program_.out_ + program_.arenas_.size());
+    }
+    ~Lease() {
+        std::lock_guard<std::mutex> lock(program_.mutex_);
+        program_.out_ -= free_.size();
+        for (AlignedBytes& arena : free_) program_.arenas_.push_back(std::move(arena));
+    }
+    // For the threads of this call: at most `count` of them hold one at a time.
+    AlignedBytes take() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        AlignedBytes arena = std::move(free_.back());
+        free_.pop_back();
+        return arena;
+    }
+    void give(AlignedBytes arena) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        free_.push_back(std::move(arena));
+    }
+
+private:
+    const Program& program_;
+    std::mutex mutex_;
+    std::vector<AlignedBytes> free_;
+};
+
+Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::size_t output,
+                 const Kernels& kernels)
+    : buffers_(check_buffers(std::move(buffers))), input_(input), output_(output), kernels_(kernels) {
+    check_order(specs);
+    for (const Spec& spec : specs) operations_.push_back(make(Reader(spec, buffers_, kernels_)));
+    plan(specs);
+}
+
+void Program::check_order(const std::vector<Spec>& specs) const {
+    if (input_ >= buffers_.size() || output_ >= buffers_.size() || buffers_[input_].bits || buffers_[output_].bits)
+        throw Invalid("input or output is not a float buffer");
+    std::set<std::size_t> written{input_};
+    for (const Spec& spec : specs) {
+        for (const auto& [role, index] : spec.inputs)
+            if (written.count(index) == 0)
+                throw Invalid("operation '" + spec.name + "' reads " + role + " before anything has written it");
+        for (const auto& [role, index] : spec.outputs)
+            if (index >= buffers_.size() || !written.insert(index).second)
+                throw Invalid("operation '" + spec.name + "' writes " + role + ", which is written already");
+    }
+    if (written.count(output_) == 0) throw Invalid("nothing writes the output");
+}
+
+// Gives every buffer a place such that two that live at the same time never overlap: the largest first, each at the
+// lowest place that is free.  An operation's scratch memory lives while it runs.
+void Program::plan(const std::vector<Spec>& specs) {
+    struct Life {
+        std::size_t bytes, first, last, *offset;
+    };
+    std::vector<Life> lives;
+    const std::size_t end = specs.size();
+    std::vector<std::size_t> first(buffers_.size(), end + 1), last(buffers_.size(), 0);
+    first[input_] = 0;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+        for (const auto& [role, index] : specs[i].outputs) first[index] = i, last[index] = std::max(last[index], i);
+        for (const auto& [role, index] : specs[i].inputs) last[index] = i;
+        if (operations_[i]->scratch_bytes != 0)
+            lives.push_back({operations_[i]->scratch_bytes, i, i, &operations_[i]->scratch_offset});
+    }
+    last[output_] = end;
+    for (std::size_t b = 0; b < buffers_.size(); ++b)
+        if (first[b] <= end) lives.push_back({buffers_[b].bytes(), first[b], last[b], &buffers_[b].offset});
+    std::stable_sort(lives.begin(), lives.end(), [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
+    std::vector<const Life*> placed;
+    for (const Life& life : lives) {
+        std::size_t offset = 0;
+        for (const Life* other : placed) {  // in the order of their places
+            if (other->last < life.first || life.last < other->first) continue;
+            if (offset + aligned(life.bytes) <= *other->offset) break;
+            offset = std::max(offset, *other->offset + aligned(other->bytes));
+        }
+        *life.offset = offset;
+        arena_bytes_ = std::max(arena_bytes_, offset + aligned(life.bytes));
+        placed.insert(std::upper_bound(placed.begin(), placed.end(), &life,
+                                       [](const Life* a, const Life* b) { return *a->offset < *b->offset; }),
+                      &life);
+    }
+    if (arena_bytes_ > kLargestArena) throw Invalid("the network needs more than 4 GB of memory to run");
+}
+
+void Program::load(const float* image, const Run& run) const {
+    const Buffer& in = input();
+    float* to = run.floats(in);
+    for (std::size_t pixel = 0; pixel < in.pixels(); ++pixel)
+        for (std::size_t c = 0; c < in.channels; ++c) *to++ = image[c * in.pixels() + pixel];
+}
+
+bool Program::run_image(const float* image, float* out, std::byte* arena, int threads) const {
+    const Run run{arena, threads};
+    const Buffer& result = output();
+    load(image, run);
+    for (const Made& operation : operations_) operation->run(run);
+    const float* from = run.floats(result);
+    for (std::size_t c = 0; c < result.channels; ++c)
+        for (std::size_t pixel = 0; pixel < result.pixels(); ++pixel) *out++ = from[pixel * result.channels + c];
+    return all_finite(out - result.values(), result.values());
+}
+
+bool Program::run(const float* images, std::size_t count, float* out, int threads) const {
+    const std::size_t in_values = input().values(), out_values = output().values();
+    // Whole pictures to each thread where there are enough of them; else all threads work on one picture.
+    const bool apart = threads > 1 && count > 1;
+    Lease lease(*this, apart ? static_cast<std::size_t>(threads) : 1);
+    std::atomic<bool> finite{true};
+    const auto body = [&](std::size_t begin, std::size_t end) {
+        AlignedBytes arena = lease.take();
+        for (std::size_t i = begin; i < end; ++i)
+            if (!run_image(images + i * in_values, out + i * out_values, reinterpret_cast<std::byte*>(arena.data()),
+                           apart ? 1 : threads))
+                finite = false;
+        lease.give(std::move(arena));
+    };
+    if (apart)
+        parallel_for(count, 1, threads, body);
+    else if (count > 0)
+        body(0, count);
+    return finite;
+}
+
+std::vector<double> Program::profile(const float* image, std::size_t repeats, int threads) const {
+    using Clock = std::chrono::steady_clock;
+    std::vector<double> best(operations_.size(), 1e30);
+    Lease lease(*this, 1);
+    AlignedBytes arena = lease.take();
+    const Run run{reinterpret_cast<std::byte*>(arena.data()), threads};
+    for (std::size_t repeat = 0; repeat < repeats; ++repeat) {
+        load(image, run);
+        for (std::size_t i = 0; i < operations_.size(); ++i) {
+            const auto start = Clock::now();
+            operations_[i]->run(run);
+            best[i] = std::min(best[i], std::chrono::duration<double>(Clock::now() - start).count());
+        }
+    }
+    lease.give(std::move(arena));
+    return best;
+}
+
+}  // namespace rbnn

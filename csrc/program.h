@@ -1,0 +1,48 @@
+// A network that is ready to run: checked operations over one planned block of memory.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "operation.h"
+
+namespace rbnn {
+
+class Program {
+public:
+    // Throws Invalid unless every operation is right and each buffer is written once, before it is read.
+    Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::size_t output,
+            const Kernels& kernels);
+
+    // `images` and `out` are N×C×H×W.  False if a value of `out` is not finite.  Any number of threads may call this at once.
+    bool run(const float* images, std::size_t count, float* out, int threads) const;
+    // Seconds of each operation for one picture: the least of `repeats`.
+    std::vector<double> profile(const float* image, std::size_t repeats, int threads) const;
+
+    const Buffer& input() const { return buffers_[input_]; }
+    const Buffer& output() const { return buffers_[output_]; }
+    const Kernels& kernels() const { return kernels_; }
+    std::size_t arena_bytes() const { return arena_bytes_; }
+
+private:
+    class Lease;
+
+    void check_order(const std::vector<Spec>& specs) const;
+    void plan(const std::vector<Spec>& specs);
+    void load(const float* image, const Run& run) const;
+    bool run_image(const float* image, float* out, std::byte* arena, int threads) const;
+
+    std::vector<Buffer> buffers_;        // with their places; operations point into it
+    std::vector<Made> operations_;
+    std::size_t input_, output_;
+    const Kernels& kernels_;
+    std::size_t arena_bytes_ = 0;
+    mutable std::mutex mutex_;
+    mutable std::size_t out_ = 0;                // arenas that callers hold
+    mutable std::vector<AlignedBytes> arenas_;  // free ones; a caller takes some and gives them back
+};
+
+// Whether all values are finite.
+bool all_finite(const float* values, std::size_t count);
+
+}  // namespace rbnn

@@ -1,0 +1,63 @@
+"""A packed network in memory: buffers, tensors and the operations that run on them, one after the other."""
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn.errors import PackError
+from rbnn.kinds import LARGEST_BUFFER, LARGEST_CHANNELS, LARGEST_SIDE, Buffer, Operation, Site
+
+
+@dataclass(frozen=True)
+class Input:
+    """What the network takes: a buffer, and how pictures are normalised before they enter it."""
+
+    buffer: str
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A network.  ``check`` raises PackError unless every rule of the format holds."""
+
+    input: Input
+    output: str
+    buffers: dict[str, Buffer]
+    operations: list[Operation]
+    tensors: dict[str, NDArray[Any]]
+
+    def check(self) -> None:
+        if self.input.buffer not in self.buffers or self.buffers[self.input.buffer].type != "float":
+            raise PackError(f"the input {self.input.buffer!r} is not a float buffer of the graph")
+        channels = self.buffers[self.input.buffer].shape[2]
+        for word, numbers in (("mean", self.input.mean), ("std", self.input.std)):
+            if numbers and len(numbers) not in (1, channels):
+                raise PackError(f"{word} of the input has {len(numbers)} numbers for {channels} channels")
+            if not all(isfinite(number) for number in numbers):
+                raise PackError(f"{word} of the input is not finite")
+        if any(number <= 0 for number in self.input.std):
+            raise PackError("std of the input must be positive")
+        for name, buffer in self.buffers.items():
+            _check_buffer(name, buffer)
+        for name, tensor in self.tensors.items():
+            if tensor.dtype == np.float32 and not np.isfinite(tensor).all():
+                raise PackError(f"tensor {name!r} has values that are not finite")
+        written = {self.input.buffer}
+        for operation in self.operations:
+            Site(operation, self.buffers, self.tensors).check(written)
+            written.update(operation.outputs.values())
+        if self.output not in written or self.buffers[self.output].type != "float":
+            raise PackError(f"the output {self.output!r} is not a float buffer that some operation writes")
+
+
+def _check_buffer(name: str, buffer: Buffer) -> None:
+    height, width, channels = buffer.shape
+    if not (0 < height <= LARGEST_SIDE and 0 < width <= LARGEST_SIDE and 0 < channels <= LARGEST_CHANNELS):
+        raise PackError(f"buffer {name!r} has the impossible shape {buffer.shape}")
+    if height * width * channels > LARGEST_BUFFER:
+        raise PackError(f"buffer {name!r} of shape {buffer.shape} is larger than {LARGEST_BUFFER} values")

@@ -1,0 +1,394 @@
+"""The operations of a packed network and the rules that each obeys.
+
+docs/format.md describes each kind; the table ``KINDS`` at the end is the same list for the machine.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn.errors import PackError
+
+Shape: TypeAlias = tuple[int, int, int]
+"""Height, width, channels of one picture."""
+Tensors: TypeAlias = Mapping[str, NDArray[Any]]
+
+LARGEST_SIDE = 1 << 14
+LARGEST_CHANNELS = 1 << 20
+LARGEST_BUFFER = 1 << 27
+LARGEST_STEP = 255
+LARGEST_PADDING = 1024
+
+ACTIVATIONS = {
+    "hardtanh": 2, "relu": 0, "relu6": 0, "leaky_relu": 1, "prelu": 0, "sigmoid": 0, "hardswish": 0, "abs": 0,
+}  # fmt: skip
+"""Name → how many numbers it takes."""
+
+
+def bytes_for(bits: int) -> int:
+    return (bits + 7) // 8
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A picture that lives while the network runs: float32 values, or signs as bits."""
+
+    type: Literal["float", "bits"]
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One step.  ``inputs`` and ``outputs`` name buffers, ``tensors`` name arrays, each by its role."""
+
+    kind: str
+    name: str
+    inputs: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    tensors: dict[str, str] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One operation in its graph, while it is checked."""
+
+    operation: Operation
+    buffers: Mapping[str, Buffer]
+    tensors: Tensors
+
+    def fail(self, what: str) -> PackError:
+        return PackError(f"operation {self.operation.name!r} ({self.operation.kind}): {what}")
+
+    def check(self, written: set[str]) -> None:
+        operation = self.operation
+        if operation.kind not in KINDS:
+            raise self.fail(f"unknown kind, known are {', '.join(KINDS)}")
+        kind = KINDS[operation.kind]
+        inputs = kind.inputs
+        if operation.kind == "concat":
+            inputs = {f"x{i}": "float" for i in range(max(len(operation.inputs), 1))}
+        self._roles("input", operation.inputs, inputs)
+        self._roles("output", operation.outputs, kind.outputs)
+        self._roles("tensor", operation.tensors, kind.tensors)
+        self._roles("attribute", operation.attributes, kind.attributes)
+        if not operation.outputs:
+            raise self.fail("writes nothing")
+        for role, name in operation.inputs.items():
+            if name not in written:
+                raise self.fail(f"input {role} reads {name!r}, which nothing has written")
+            self._type(role, name, inputs[role])
+        for role, name in operation.outputs.items():
+            if name in written or name not in self.buffers:
+                raise self.fail(f"output {role} is {name!r}: not a buffer, or written twice")
+            self._type(role, name, kind.outputs[role])
+        if len(set(operation.outputs.values())) != len(operation.outputs):
+            raise self.fail("writes one buffer twice")
+        for role, name in operation.tensors.items():
+            if name not in self.tensors:
+                raise self.fail(f"tensor {role} is {name!r}, which the file does not hold")
+            expected = kind.tensors[role].rstrip("?")
+            if self.tensors[name].dtype != expected:
+                raise self.fail(f"tensor {role} is {self.tensors[name].dtype}, expected {expected}")
+        for role, value in operation.attributes.items():
+            kind.attributes[role].check(self, role, value)
+        shape = kind.shape(self)
+        for role in operation.outputs:
+            if (declared := self.shape(role, "outputs")) != shape:
+                raise self.fail(f"output {role} is declared {declared}, but comes out as {shape}")
+
+    def _roles(self, what: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        for role in given:
+            if role not in known:
+                raise self.fail(f"has no {what} {role!r}")
+        for role, rule in known.items():
+            optional = rule.optional if isinstance(rule, _Attribute) else rule.endswith("?")
+            if not optional and role not in given:
+                raise self.fail(f"{what} {role!r} is missing")
+
+    def _type(self, role: str, name: str, rule: str) -> None:
+        if self.buffers[name].type != rule.rstrip("?"):
+            raise self.fail(f"{role} must be a {rule.rstrip('?')} buffer")
+
+    def shape(self, role: str, side: str = "inputs") -> Shape:
+        return self.buffers[getattr(self.operation, side)[role]].shape
+
+    def tensor_shape(self, role: str, *expected: int) -> None:
+        """The tensor, if there is one, has this shape."""
+        if role in self.operation.tensors:
+            shape = self.tensors[self.operation.tensors[role]].shape
+            if shape != expected:
+                raise self.fail(f"tensor {role} has the shape {shape}, expected {expected}")
+
+    def tail_bits(self, role: str, channels: int) -> None:
+        tensor = self.tensors[self.operation.tensors[role]]
+        if channels % 8 and (tensor[..., -1] >> (channels % 8)).any():
+            raise self.fail(f"tensor {role} has bits set beyond its {channels} channels")
+
+    def get(self, attribute: str, default: Any) -> Any:
+        return self.operation.attributes.get(attribute, default)
+
+    def window(self, shape: Shape, *, pool: bool = False) -> tuple[int, int]:
+        """Height and width after a kernel has passed over ``shape``."""
+        sides = []
+        for side, k, s, p, d in zip(
+            shape[:2],
+            self.operation.attributes["kernel"],
+            self.get("stride", self.operation.attributes["kernel"] if pool else (1, 1)),
+            self.get("padding", (0, 0)),
+            self.get("dilation", (1, 1)),
+            strict=True,
+        ):
+            reach = d * (k - 1) + 1
+            if pool and 2 * p > k:
+                raise self.fail("padding of a pool is at most half its kernel")
+            if side + 2 * p < reach:
+                raise self.fail(f"a kernel that reaches over {reach} does not fit into {side} + 2·{p}")
+            rest = side + 2 * p - reach
+            count = rest // s + 1
+            # torch: the last window of a ceiled pool must start inside the picture or its left padding.
+            if self.get("ceil", False) and rest % s and count * s < side + p:
+                count += 1
+            taps = range(0, reach, d)
+            if pool and not all(any(p <= i * s + tap < p + side for tap in taps) for i in range(count)):
+                raise self.fail("a window sees nothing of the picture")
+            sides.append(count)
+        ph, pw = self.get("padding", (0, 0))
+        if (shape[0] + 2 * ph) * (shape[1] + 2 * pw) * shape[2] > LARGEST_BUFFER:
+            raise self.fail(f"padded input is larger than {LARGEST_BUFFER} values")
+        return sides[0], sides[1]
+
+
+@dataclass(frozen=True)
+class _Attribute:
+    check: Callable[[Site, str, Any], None]
+    optional: bool = False
+
+
+def _whole(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 3e38
+
+
+def _whole_numbers(count: int, low: int, high: int) -> Callable[[Site, str, Any], None]:
+    def check(site: Site, role: str, value: Any) -> None:
+        listed = isinstance(value, list | tuple) and len(value) == count
+        if not listed or not all(_whole(v, low, high) for v in value):
+            raise site.fail(f"{role} must be {count} whole numbers from {low} to {high}, got {value!r}")
+
+    return check
+
+
+def _one_of(*values: Any) -> Callable[[Site, str, Any], None]:
+    def check(site: Site, role: str, value: Any) -> None:
+        if not any(type(value) is type(v) and value == v for v in values):
+            raise site.fail(f"{role} must be one of {', '.join(map(repr, values))}, got {value!r}")
+
+    return check
+
+
+def _check_activation(site: Site, role: str, value: Any) -> None:
+    named = isinstance(value, list | tuple) and value and isinstance(value[0], str)
+    numbers = ACTIVATIONS.get(value[0]) if named else None
+    if numbers is None or len(value) != 1 + numbers or not all(map(_number, value[1:])):
+        raise site.fail(f"{role} must be a known activation with its numbers, got {value!r}")
+    if value[0] == "hardtanh" and value[1] > value[2]:
+        raise site.fail(f"{role}: low {value[1]} is above high {value[2]}")
+    if (value[0] == "prelu") != ("slope" in site.operation.tensors):
+        raise site.fail("prelu, and nothing else, has a tensor slope")
+
+
+def _check_level(site: Site, role: str, value: Any) -> None:
+    if value != "mean" and not _number(value):
+        raise site.fail(f"{role} must be a number or 'mean', got {value!r}")
+    others = {"scale", "shift", "level"} & set(site.operation.tensors)
+    if others and (value == "mean" or "level" in others):
+        raise site.fail(f"{role} {value!r} cannot go with a tensor {others.pop()}")
+
+
+def _check_number(site: Site, role: str, value: Any) -> None:
+    if not _number(value):
+        raise site.fail(f"{role} must be a finite number, got {value!r}")
+
+
+def _check_groups(site: Site, role: str, value: Any) -> None:
+    if not _whole(value, 1, LARGEST_CHANNELS):
+        raise site.fail(f"{role} must be a positive whole number, got {value!r}")
+
+
+def _conv_shape(site: Site) -> Shape:
+    shape, attributes = site.shape("x"), site.operation.attributes
+    binary, groups = site.operation.kind == "binary_conv", site.get("groups", 1)
+    weight = site.tensors[site.operation.tensors["weight"]]
+    if weight.ndim != 4 or not 0 < weight.shape[0] <= LARGEST_CHANNELS:
+        raise site.fail(f"tensor weight has the shape {weight.shape}, expected four sides")
+    channels = weight.shape[0]
+    if shape[2] % groups or channels % groups:
+        raise site.fail(f"{groups} groups do not divide {shape[2]} and {channels} channels")
+    site.tensor_shape(
+        "weight", channels, *attributes["kernel"], bytes_for(shape[2]) if binary else shape[2] // groups
+    )  # fmt: skip
+    if binary:
+        site.tail_bits("weight", shape[2])
+    for role in ("scale", "shift", "slope", "level", "threshold"):
+        site.tensor_shape(role, channels)
+    if "slope" in site.operation.tensors and "activation" not in attributes:
+        raise site.fail("prelu, and nothing else, has a tensor slope")
+    if "level" in site.operation.tensors and "bits" not in site.operation.outputs:
+        raise site.fail("a level without bits to write")
+    if "threshold" in site.operation.tensors and (
+        set(site.operation.tensors) != {"weight", "threshold"}
+        or set(site.operation.outputs) != {"bits"}
+        or "residual" in site.operation.inputs
+        or "activation" in attributes
+    ):
+        raise site.fail("a threshold replaces the whole finish and writes bits alone")
+    result = (*site.window(shape), channels)
+    if "residual" in site.operation.inputs and site.shape("residual") != result:
+        raise site.fail(f"residual has the shape {site.shape('residual')}, expected {result}")
+    return result
+
+
+def _same_shape(site: Site) -> Shape:
+    shape = site.shape("x")
+    for role in ("scale", "shift", "slope", "level"):
+        site.tensor_shape(role, shape[2])
+    return shape
+
+
+def _pool_shape(site: Site) -> Shape:
+    shape = site.shape("x")
+    if "invert" in site.operation.tensors:
+        site.tensor_shape("invert", bytes_for(shape[2]))
+        site.tail_bits("invert", shape[2])
+    return (*site.window(shape, pool=True), shape[2])
+
+
+def _adaptive_shape(site: Site) -> Shape:
+    height, width = site.operation.attributes["size"]
+    return height, width, site.shape("x")[2]
+
+
+def _mean_shape(site: Site) -> Shape:
+    height, width, channels = site.shape("x")
+    return (1, 1, channels) if site.operation.attributes["over"] == "hw" else (height, width, 1)
+
+
+def _broadcast_shape(site: Site) -> Shape:
+    a, b = site.shape("a"), site.shape("b")
+    if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
+        raise site.fail(f"shapes {a} and {b} do not fit together")
+    return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2])
+
+
+def _concat_shape(site: Site) -> Shape:
+    shapes = [site.shape(role) for role in site.operation.inputs]
+    if len({shape[:2] for shape in shapes}) != 1:
+        raise site.fail(f"pictures of different sizes: {shapes}")
+    return *shapes[0][:2], sum(shape[2] for shape in shapes)
+
+
+def _reshape_shape(site: Site) -> Shape:
+    before, after = site.shape("x"), site.shape("float", "outputs")
+    if np.prod(before) != np.prod(after):
+        raise site.fail(f"{before} cannot become {after}")
+    return after
+
+
+def _slice_shape(site: Site) -> Shape:
+    attributes = site.operation.attributes
+    sides = []
+    for side, start, stop, step in zip(
+        site.shape("x"), attributes["start"], attributes["stop"], attributes["step"], strict=True
+    ):
+        if not start < stop <= side:
+            raise site.fail(f"slice {start}:{stop} is empty or leaves 0:{side}")
+        sides.append((stop - start + step - 1) // step)
+    return sides[0], sides[1], sides[2]
+
+
+def _pad_shape(site: Site) -> Shape:
+    before, after = site.operation.attributes["before"], site.operation.attributes["after"]
+    height, width, channels = site.shape("x")
+    return before[0] + height + after[0], before[1] + width + after[1], before[2] + channels + after[2]
+
+
+def _constant_shape(site: Site) -> Shape:
+    shape = site.shape("float", "outputs")
+    site.tensor_shape("value", *shape)
+    return shape
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Roles of an operation: buffers → their type, tensors → their dtype (``?``: optional), attributes."""
+
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    tensors: dict[str, str]
+    attributes: dict[str, _Attribute]
+    shape: Callable[[Site], Shape]
+
+
+_PAIR = _whole_numbers(2, 1, LARGEST_STEP)
+_STEPS = {
+    "kernel": _Attribute(_PAIR),
+    "stride": _Attribute(_PAIR, optional=True),
+    "padding": _Attribute(_whole_numbers(2, 0, LARGEST_PADDING), optional=True),
+}
+_DILATION = {"dilation": _Attribute(_PAIR, optional=True)}
+_CEIL = {"ceil": _Attribute(_one_of(False, True), optional=True)}
+_ACTIVATION = {"activation": _Attribute(_check_activation, optional=True)}
+_TRIPLE = _Attribute(_whole_numbers(3, 0, LARGEST_CHANNELS))
+_SIZE = {"size": _Attribute(_whole_numbers(2, 1, LARGEST_SIDE))}
+_X, _FLOAT = {"x": "float"}, {"float": "float"}
+_CONV_INPUTS, _CONV_OUTPUTS = {"residual": "float?"}, {"float": "float?", "bits": "bits?"}
+_FINISH = {"scale": "float32?", "shift": "float32?", "slope": "float32?", "level": "float32?"}
+
+KINDS: dict[str, Kind] = {
+    "float_conv": Kind(
+        _X | _CONV_INPUTS, _CONV_OUTPUTS, {"weight": "float32"} | _FINISH,
+        _STEPS | _DILATION | _ACTIVATION | {"groups": _Attribute(_check_groups, optional=True)}, _conv_shape,
+    ),
+    "binary_conv": Kind(
+        {"x": "bits"} | _CONV_INPUTS, _CONV_OUTPUTS, {"weight": "uint8", "threshold": "int32?"} | _FINISH,
+        _STEPS | _DILATION | _ACTIVATION | {"pad": _Attribute(_one_of(0, -1), optional=True)}, _conv_shape,
+    ),
+    "pack": Kind(
+        _X, {"bits": "bits"}, {"scale": "float32?", "shift": "float32?", "level": "float32?"},
+        {"level": _Attribute(_check_level, optional=True)}, _same_shape,
+    ),
+    "affine": Kind(_X, _FLOAT, {"scale": "float32", "shift": "float32"}, {}, _same_shape),
+    "activation": Kind(
+        _X, _FLOAT, {"slope": "float32?"}, {"activation": _Attribute(_check_activation)}, _same_shape
+    ),
+    "max_pool": Kind(_X, _FLOAT, {}, _STEPS | _DILATION | _CEIL, _pool_shape),
+    "avg_pool": Kind(
+        _X, _FLOAT, {}, _STEPS | _CEIL | {"count_padding": _Attribute(_one_of(False, True), optional=True)},
+        _pool_shape,
+    ),
+    "max_pool_bits": Kind({"x": "bits"}, {"bits": "bits"}, {"invert": "uint8?"}, _STEPS | _CEIL, _pool_shape),
+    "adaptive_max_pool": Kind(_X, _FLOAT, {}, _SIZE, _adaptive_shape),
+    "adaptive_avg_pool": Kind(_X, _FLOAT, {}, _SIZE, _adaptive_shape),
+    "mean": Kind(_X, _FLOAT, {}, {"over": _Attribute(_one_of("hw", "c"))}, _mean_shape),
+    "add": Kind({"a": "float", "b": "float"}, _FLOAT, {}, {}, _broadcast_shape),
+    "multiply": Kind({"a": "float", "b": "float"}, _FLOAT, {}, {}, _broadcast_shape),
+    "concat": Kind({}, _FLOAT, {}, {}, _concat_shape),
+    "reshape": Kind(_X, _FLOAT, {}, {"order": _Attribute(_one_of("chw", "hwc"))}, _reshape_shape),
+    "slice": Kind(
+        _X, _FLOAT, {},
+        {"start": _TRIPLE, "stop": _TRIPLE, "step": _Attribute(_whole_numbers(3, 1, LARGEST_CHANNELS))},
+        _slice_shape,
+    ),
+    "pad": Kind(
+        _X, _FLOAT, {},
+        {"before": _TRIPLE, "after": _TRIPLE, "value": _Attribute(_check_number, optional=True)}, _pad_shape,
+    ),
+    "constant": Kind({}, _FLOAT, {"value": "float32"}, {}, _constant_shape),
+}  # fmt: skip

@@ -1,0 +1,246 @@
+"""Every operation × every instruction set that this machine runs, against the oracle, on odd shapes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packed_networks import expected, image_for, one_operation, signs
+
+from rbnn import _core
+from rbnn.graph import Graph
+from rbnn.kinds import ACTIVATIONS
+from rbnn.runtime import Session
+
+KERNELS = [name for name, supported in _core.kernels() if supported]
+every_kernel = pytest.mark.parametrize("kernels", KERNELS)
+often = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+EXACT, CLOSE = 0.0, 2e-5
+
+
+def agree(graph: Graph, kernels: str, rng: np.random.Generator, tolerance: float) -> None:
+    image = image_for(graph, rng)
+    wanted = expected(graph, image)
+    for threads in (1, 2):
+        got = Session(graph, threads, kernels)(image)
+        assert got.shape == wanted.shape
+        if tolerance == EXACT:
+            np.testing.assert_array_equal(got, wanted)
+        else:
+            np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance * max(np.abs(wanted).max(), 1))
+
+
+def side(kernel: int, stride: int, padding: int, dilation: int, size: int) -> int:
+    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
+@st.composite
+def windows(draw: st.DrawFn, largest_kernel: int = 11) -> dict[str, list[int]]:
+    """Kernel, stride, padding, dilation and a picture that is large enough, often smaller than its padding."""
+    window: dict[str, list[int]] = {"kernel": [], "stride": [], "padding": [], "dilation": [], "size": []}
+    for _ in range(2):
+        kernel, dilation = draw(st.integers(1, largest_kernel)), draw(st.integers(1, 3))
+        padding, reach = draw(st.integers(0, 9)), dilation * (kernel - 1) + 1
+        window["size"].append(draw(st.integers(max(1, reach - 2 * padding), max(1, reach - 2 * padding) + 6)))
+        window["kernel"].append(kernel)
+        window["stride"].append(draw(st.integers(1, 3)))
+        window["padding"].append(padding)
+        window["dilation"].append(dilation)
+    return window
+
+
+def convolved(window: dict[str, list[int]], channels: int) -> tuple[int, int, int]:
+    height, width = (
+        side(*values)
+        for values in zip(
+            window["kernel"], window["stride"], window["padding"], window["dilation"], window["size"], strict=True
+        )
+    )
+    return height, width, channels
+
+
+activations = st.sampled_from(sorted(ACTIVATIONS)).flatmap(
+    lambda name: st.just({
+        "hardtanh": ["hardtanh", -1.0, 1.0],
+        "leaky_relu": ["leaky_relu", 0.1],
+    }.get(name, [name]))
+)  # fmt: skip
+channel_counts = st.one_of(st.sampled_from([1, 16, 32, 63, 64, 65, 128]), st.integers(1, 140))
+
+
+def finish(draw: Any, rng: np.random.Generator, channels: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Random tensors and attributes for the end of a convolution."""
+    tensors: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    for role in ("scale", "shift", "level"):
+        if draw(st.booleans()):
+            tensors[role] = rng.normal(size=channels).astype(np.float32)
+    if draw(st.booleans()):
+        attributes["activation"] = draw(activations)
+        if attributes["activation"] == ["prelu"]:
+            tensors["slope"] = rng.normal(size=channels).astype(np.float32)
+    return tensors, attributes
+
+
+@every_kernel
+@often
+@given(data=st.data())
+def test_binary_conv(kernels: str, data: st.DataObject) -> None:
+    window = data.draw(windows())
+    channels, outputs = data.draw(channel_counts), data.draw(channel_counts)
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    tensors, attributes = finish(data.draw, rng, outputs)
+    shape = convolved(window, outputs)
+    roles = data.draw(st.sampled_from([("float",), ("bits",), ("float", "bits")]))
+    if "bits" not in roles:
+        tensors.pop("level", None)
+    if attributes.get("activation") == ["sigmoid"]:  # exp differs in the last place between libraries
+        del attributes["activation"]
+    inputs = {"x": (*window.pop("size"), channels)}
+    if data.draw(st.booleans()):
+        inputs["residual"] = shape
+    tensors["weight"] = signs(rng, outputs, *window["kernel"], channels)
+    attributes |= {"pad": data.draw(st.sampled_from([0, -1]))} | window
+    graph = one_operation("binary_conv", inputs, dict.fromkeys(roles, shape), tensors, attributes)
+    agree(graph, kernels, rng, EXACT)
+
+
+@every_kernel
+@often
+@given(data=st.data())
+def test_binary_conv_by_threshold(kernels: str, data: st.DataObject) -> None:
+    window = data.draw(windows(largest_kernel=5))
+    channels, outputs = data.draw(channel_counts), data.draw(channel_counts)
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    shape = convolved(window, outputs)
+    spread = 2 * int(np.sqrt(np.prod(window["kernel"]) * channels))
+    threshold = rng.integers(-spread, spread + 1, outputs).astype(np.int32)
+    threshold[:: max(outputs // 3, 1)] = data.draw(st.sampled_from([-(2**31), 2**31 - 1, 0]))
+    tensors = {"weight": signs(rng, outputs, *window["kernel"], channels), "threshold": threshold}
+    inputs = {"x": (*window.pop("size"), channels)}
+    agree(one_operation("binary_conv", inputs, {"bits": shape}, tensors, dict(window)), kernels, rng, EXACT)
+
+
+@every_kernel
+def test_binary_conv_of_more_taps_than_sixteen_bits_count(kernels: str) -> None:
+    """Byte and 16-bit counters are emptied in time: all signs differ, so every counter runs full."""
+    channels, kernel = 1100, 8
+    weight = np.zeros((3, kernel, kernel, (channels + 7) // 8), np.uint8)
+    graph = one_operation(
+        "binary_conv", {"x": (kernel, kernel, channels)}, {"float": (1, 1, 3)}, {"weight": weight},
+        {"kernel": [kernel, kernel]},
+    )  # fmt: skip
+    image = np.ones((1, kernel * kernel * channels, 1, 1), np.float32)
+    assert Session(graph, kernels=kernels)(image).tolist() == [[-float(kernel * kernel * channels)] * 3]
+
+
+@every_kernel
+@often
+@given(data=st.data())
+def test_float_conv(kernels: str, data: st.DataObject) -> None:
+    window = data.draw(windows(largest_kernel=7))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    groups = data.draw(st.sampled_from([1, 1, 2, 5]))
+    each, outputs = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 30)) * groups
+    if data.draw(st.booleans()):  # depthwise
+        groups, each, outputs = each * groups, 1, each * groups
+    tensors, attributes = finish(data.draw, rng, outputs)
+    tensors.pop("level", None)
+    shape = convolved(window, outputs)
+    inputs = {"x": (*window.pop("size"), each * groups)}
+    if data.draw(st.booleans()):
+        inputs["residual"] = shape
+    tensors["weight"] = rng.normal(size=(outputs, *window["kernel"], each)).astype(np.float32)
+    attributes |= {"groups": groups} | window
+    graph = one_operation("float_conv", inputs, {"float": shape}, tensors, attributes)
+    agree(graph, kernels, rng, CLOSE)
+
+
+@every_kernel
+@often
+@given(data=st.data())
+def test_pack(kernels: str, data: st.DataObject) -> None:
+    shape = (data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5)), data.draw(channel_counts))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    how = data.draw(st.sampled_from(["zero", "number", "mean", "tensor", "scaled"]))
+    attributes = {"number": {"level": 0.3}, "mean": {"level": "mean"}}.get(how, {})
+    roles = {"tensor": ["level"], "scaled": ["scale", "shift"]}.get(how, [])
+    tensors = {role: rng.normal(size=shape[2]).astype(np.float32) for role in roles}
+    agree(one_operation("pack", {"x": shape}, {"bits": shape}, tensors, attributes), kernels, rng, EXACT)
+
+
+@every_kernel
+@often
+@given(data=st.data())
+def test_pools(kernels: str, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["max_pool", "avg_pool", "max_pool_bits"]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    padding = [data.draw(st.integers(0, k // 2)) for k in kernel]
+    stride = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    size = [data.draw(st.integers(k, k + 5)) for k in kernel]
+    channels, ceil = data.draw(channel_counts), data.draw(st.booleans())
+    attributes: dict[str, Any] = {"kernel": kernel, "padding": padding, "stride": stride, "ceil": ceil}
+    if kind == "avg_pool":
+        attributes["count_padding"] = data.draw(st.booleans())
+    sides = []
+    for k, s, p, n in zip(kernel, stride, padding, size, strict=True):
+        rest = n + 2 * p - k
+        count = rest // s + 1
+        sides.append(count + (ceil and rest % s > 0 and count * s < n + p))
+    shape = (sides[0], sides[1], channels)
+    bits = kind == "max_pool_bits"
+    tensors = {"invert": signs(rng, channels)} if bits and data.draw(st.booleans()) else {}
+    graph = one_operation(
+        kind, {"x": (*size, channels)}, {"bits" if bits else "float": shape}, tensors, attributes
+    )  # fmt: skip
+    agree(graph, kernels, rng, CLOSE if kind == "avg_pool" else EXACT)
+
+
+SIMPLE: list[tuple[str, dict[str, Any], tuple[int, int, int], dict[str, Any], list[str]]] = [
+    ("affine", {"x": (3, 4, 37)}, (3, 4, 37), {}, ["scale", "shift"]),
+    ("adaptive_max_pool", {"x": (7, 5, 33)}, (3, 2, 33), {"size": [3, 2]}, []),
+    ("adaptive_avg_pool", {"x": (3, 5, 33)}, (5, 2, 33), {"size": [5, 2]}, []),
+    ("mean", {"x": (7, 5, 33)}, (1, 1, 33), {"over": "hw"}, []),
+    ("mean", {"x": (7, 5, 33)}, (7, 5, 1), {"over": "c"}, []),
+    ("add", {"a": (3, 4, 37), "b": (3, 4, 37)}, (3, 4, 37), {}, []),
+    ("multiply", {"a": (3, 4, 37), "b": (1, 1, 37)}, (3, 4, 37), {}, []),
+    ("multiply", {"a": (3, 4, 1), "b": (3, 4, 37)}, (3, 4, 37), {}, []),
+    ("add", {"a": (1, 4, 1), "b": (3, 1, 5)}, (3, 4, 5), {}, []),
+    ("concat", {"x0": (3, 4, 5), "x1": (3, 4, 70), "x2": (3, 4, 1)}, (3, 4, 76), {}, []),
+    ("reshape", {"x": (3, 4, 5)}, (1, 1, 60), {"order": "chw"}, []),
+    ("reshape", {"x": (3, 4, 5)}, (5, 6, 2), {"order": "chw"}, []),
+    ("reshape", {"x": (3, 4, 5)}, (5, 6, 2), {"order": "hwc"}, []),
+    ("slice", {"x": (7, 8, 9)}, (4, 3, 2), {"start": [0, 1, 2], "stop": [7, 8, 6], "step": [2, 3, 3]}, []),
+    ("pad", {"x": (3, 4, 5)}, (3, 6, 12), {"before": [0, 1, 3], "after": [0, 1, 4]}, []),
+    ("pad", {"x": (3, 4, 5)}, (4, 4, 5), {"before": [1, 0, 0], "after": [0, 0, 0], "value": -2.5}, []),
+]
+
+
+@every_kernel
+@pytest.mark.parametrize("case", SIMPLE, ids=lambda case: f"{case[0]} {list(case[1].values())} {case[2]}")
+def test_simple_operations(kernels: str, case: Any) -> None:
+    kind, inputs, shape, attributes, roles = case
+    rng = np.random.default_rng(0)
+    tensors = {role: rng.normal(size=shape[2]).astype(np.float32) for role in roles}
+    agree(one_operation(kind, inputs, {"float": shape}, tensors, attributes), kernels, rng, CLOSE)
+
+
+@every_kernel
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_activations(kernels: str, name: str) -> None:
+    rng = np.random.default_rng(0)
+    numbers = {"hardtanh": [-0.5, 2.0], "leaky_relu": [0.2]}.get(name, [])
+    tensors = {"slope": rng.normal(size=67).astype(np.float32)} if name == "prelu" else {}
+    shape = (3, 5, 67)
+    graph = one_operation("activation", {"x": shape}, {"float": shape}, tensors, {"activation": [name, *numbers]})
+    agree(graph, kernels, rng, CLOSE)
+
+
+@every_kernel
+def test_constant(kernels: str) -> None:
+    rng = np.random.default_rng(0)
+    shape = (3, 5, 7)
+    graph = one_operation("constant", {}, {"float": shape}, {"value": rng.normal(size=shape).astype(np.float32)}, {})
+    agree(graph, kernels, rng, EXACT)

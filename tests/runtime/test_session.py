@@ -1,0 +1,106 @@
+"""Sessions: the whole network against the oracle, threads, and what users get wrong."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packed_networks import small_network
+
+from rbnn import _core, packfile
+from rbnn.errors import ConfigError, InputError, UnknownName
+from rbnn.runtime import Session, reference
+
+KERNELS = [name for name, supported in _core.kernels() if supported]
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(count, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_a_network_equals_the_oracle(kernels: str, threads: int) -> None:
+    graph = small_network()
+    for count in (0, 1, 7):
+        answer = Session(graph, threads, kernels)(images(count))
+        assert answer.shape == (count, 5)
+        np.testing.assert_allclose(answer, reference.run(graph, images(count)), rtol=1e-4, atol=1e-4)
+
+
+def test_many_threads_and_sessions_at_once(tmp_path: Path) -> None:
+    packfile.write(small_network(), tmp_path / "net.rbnn")
+    shared, batch = Session(tmp_path / "net.rbnn", threads=2), images(5)
+    wanted = shared(batch)
+    wrong: list[int] = []
+
+    def work(own: Session) -> None:
+        for _ in range(50):
+            for session in (shared, own):
+                if not np.array_equal(session(batch), wanted):
+                    wrong.append(1)
+
+    workers = [
+        threading.Thread(target=work, args=[Session(tmp_path / "net.rbnn", threads=1 + i % 3)]) for i in range(6)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("array", "what"),
+    [
+        (np.zeros((1, 3, 8, 8)), "float32 images expected, got float64"),
+        (np.zeros((1, 3, 8, 9), np.float32), r"\(N, 3, 8, 8\) expected, got \(1, 3, 8, 9\)"),
+        (np.zeros((3, 8, 8), np.float32), r"got \(3, 8, 8\)"),
+        (np.full((1, 3, 8, 8), np.nan, np.float32), "NaN"),
+        (np.full((1, 3, 8, 8), -np.inf, np.float32), "infinite"),
+    ],
+)
+def test_wrong_input_is_named(array: np.ndarray, what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        Session(small_network())(array)
+
+
+def test_any_memory_order_will_do() -> None:
+    session, batch = Session(small_network()), images(4)
+    np.testing.assert_array_equal(session(np.asfortranarray(batch)), session(batch))
+    np.testing.assert_array_equal(session(batch[::2]), session(batch)[::2])
+
+
+def test_kernels_are_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Session(small_network()).kernels == KERNELS[0]
+    monkeypatch.setenv("RBNN_KERNELS", "portable")
+    assert Session(small_network()).kernels == "portable"
+    monkeypatch.setenv("RBNN_KERNELS", "avx3")
+    with pytest.raises(UnknownName, match="avx3"):
+        Session(small_network())
+
+
+def test_kernels_that_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, supported in _core.kernels():
+        if not supported:
+            with pytest.raises(ConfigError, match="cannot run"):
+                Session(small_network(), kernels=name)
+
+
+def test_threads_must_be_a_number_of_threads() -> None:
+    for threads in (0, -1, 4096):
+        with pytest.raises(ConfigError, match="threads"):
+            Session(small_network(), threads=threads)
+
+
+def test_a_profile_names_every_operation() -> None:
+    profile = Session(small_network()).profile(images(1), repeats=2)
+    assert [operation.name for operation, _ in profile] == [o.name for o in small_network().operations]
+    assert all(0 <= seconds < 1 for _, seconds in profile)
+
+
+def test_the_runtime_never_imports_torch() -> None:
+    code = "import sys, rbnn.runtime; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
