@@ -1,4 +1,4 @@
-"""`rbnn bench`: how fast."""
+"""`rbnn bench`: time the binary kernels beside what this core could do at most."""
 
 import json
 from dataclasses import asdict, dataclass
