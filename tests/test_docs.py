@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from rbnn.methods import method_options
+from rbnn.functional import ESTIMATORS
+from rbnn.methods import method_names, method_options
 
 ROOT = Path(__file__).parents[1]
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+METHODS = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 MAP = CONTRIBUTING.partition("## Where do I add")[2].partition("\n## ")[0]
-NAMES = sorted(set(re.findall(r"`(rbnn(?:\.\w+)+)", METHOD)))
+NAMES = sorted(set(re.findall(r"`(rbnn(?:\.\w+)+)", METHOD + METHODS)))
 FILES = sorted(set(re.findall(r"`([\w./]*/[\w./]*|[\w]+\.(?:toml|txt|md|py))`", CONTRIBUTING)))
 
 
@@ -46,6 +48,17 @@ def test_every_option_of_rbnn_is_explained() -> None:
     explained = METHOD.partition("## What the paper leaves open")[2].partition("\n## ")[0]
     for option in method_options("rbnn"):
         assert f"`{option}`" in explained, option
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_method_and_its_options_are_in_methods_md(name: str) -> None:
+    table, options, estimators, inference, _ = METHODS.split("\n## ")[:5]
+    assert f"| `{name}` |" in table
+    assert name in ("float",) or f"`{name}`" in inference
+    rows = options.partition(f"| `{name}` |")[2].partition("\n| `")[0]
+    for option in method_options(name) if name != "rbnn" else ():
+        assert f"`{option}`" in rows, option
+    assert all(f"`{estimator}`" in estimators for estimator in ESTIMATORS)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -86,7 +86,7 @@ def binarize_(
             made.requires_grad_(False)  # a frozen layer stays frozen
         layer.__class__ = BinaryConv2d if isinstance(layer, nn.Conv2d) else BinaryLinear
         layer._made_by = method, dict(options)  # type: ignore[assignment]
-        layer.method = made
+        layer.adopt(made)  # type: ignore[operator]
     for name in relus:
         _replace(model, model.get_submodule(name))
     return report

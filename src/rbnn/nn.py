@@ -26,7 +26,19 @@ class _Binary:
     def restart_method(self) -> None:
         """Start the method's scales and rotations anew: for after the weight has been replaced."""
         name, options = self._made_by
-        self.method = create_method(name, self.weight, **options)
+        made, before = create_method(name, self.weight, **options), getattr(self, "method", None)
+        if type(before) is type(made):
+            made.inherit(before)
+        self.adopt(made)
+
+    def adopt(self, method: Method) -> None:
+        """Binarize by this very object from now on."""
+        self.method = method
+        method.linear = self._linear
+
+    def _linear(self, a: Tensor, w: Tensor) -> Tensor:
+        """The layer's map without bias."""
+        raise NotImplementedError
 
     def _binarized(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.training and self.method.progress is None and torch.is_grad_enabled():
@@ -52,8 +64,11 @@ class BinaryConv2d(_Binary, nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() == 3:  # one image without a batch: a method must not take its channels for images
             return self.forward(x[None])[0]
-        a, w = self._binarized(x)
-        return self.method.output(self._conv_forward(a, w, self.bias), x)
+        y = self.method.output(self._linear(*self._binarized(x)), x)
+        return y if self.bias is None else y + self.bias[:, None, None]
+
+    def _linear(self, a: Tensor, w: Tensor) -> Tensor:
+        return self._conv_forward(a, w, None)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}{self._describe()}"  # type: ignore[no-untyped-call]
@@ -69,8 +84,11 @@ class BinaryLinear(_Binary, nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() == 1:
             return self.forward(x[None])[0]
-        a, w = self._binarized(x)
-        return self.method.output(F.linear(a, w, self.bias), x)
+        y = self.method.output(self._linear(*self._binarized(x)), x)
+        return y if self.bias is None else y + self.bias
+
+    def _linear(self, a: Tensor, w: Tensor) -> Tensor:
+        return F.linear(a, w)
 
     def extra_repr(self) -> str:
         return super().extra_repr() + self._describe()
@@ -84,6 +102,20 @@ def binary_layers(model: nn.Module) -> Iterator[tuple[str, BinaryLayer]]:
     for name, module in model.named_modules():
         if isinstance(module, BinaryConv2d | BinaryLinear):
             yield name, module
+
+
+@torch.no_grad()
+def show_example(model: nn.Module, example_input: Tensor) -> None:
+    """Runs an example through ``model`` where a method asks for one, so that all parameters exist before an optimizer
+    is made.  Nothing else changes."""
+    if not any(layer.method.needs_example for _, layer in binary_layers(model)):
+        return
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()(example_input)
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def penalty(model: nn.Module) -> Tensor | float:

@@ -35,6 +35,8 @@ class BinarySchedule:
                         f"the optimizer does not hold {part!r} of binary layer {name!r}: "
                         "create the optimizer after binarize_, which makes new parameters"
                     )
+        for _, layer in self.layers:
+            layer.method.see_network(model)
         optimizer.register_step_pre_hook(self._before_optimizer_step)
         optimizer.register_step_post_hook(self._after_optimizer_step)
 

@@ -9,19 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rbnn.errors import UnknownName
-from rbnn.functional import ESTIMATORS, estimator, gain, sharpness, sign, training_aware
+from rbnn.functional import ESTIMATORS, estimator, gain, sharpness, sharpness_and_gain, sign, training_aware
 
 X = np.concatenate([np.linspace(-150, 150, 2001), np.linspace(-2, 2, 4001), [-1.0, 0.0, 1.0]])
+LN2 = np.log(2.0)
 
 
 def derivative(name: str, x: np.ndarray, t: float, k: float) -> np.ndarray:
-    size = np.abs(x)
+    size, z = np.abs(x), 5 * x
     return {
         "identity": np.ones_like(x),
         "ste": (size <= 1).astype(float),
         "ppf": np.maximum(2 - 2 * size, 0),
         "training-aware": np.maximum(k * (sqrt(2) * t - t**2 * size), 0),
         "ede": k * t * (1 - np.tanh(t * x) ** 2),
+        # 1 + cosh z as exp(log(1 + cosh z)): numpy's cosh overflows beyond 710.
+        "swish-sign": 5 * (2 - z * np.tanh(z / 2)) * np.exp(-np.logaddexp(0, np.logaddexp(z, -z) - LN2)),
+        "annealed-tanh": t * (1 - np.tanh(t * x) ** 2),
     }[name]
 
 
@@ -45,6 +49,8 @@ def test_derivative_is_the_formula(name: str, t: float, k: float) -> None:
         ("ppf", lambda t, k: 2.0, lambda k: 2.0, lambda t: 1.0),
         ("training-aware", lambda t, k: sqrt(2) * k * t, lambda k: 2 * k, lambda t: sqrt(2) / t),
         ("ede", lambda t, k: k * t, lambda k: 2 * k, lambda t: 12 / t),
+        ("swish-sign", lambda t, k: 5.0, lambda k: 2.0, lambda t: 5.0),
+        ("annealed-tanh", lambda t, k: t, lambda k: 2.0, lambda t: 12 / t),
     ],
 )
 @pytest.mark.parametrize("t", [0.01, 0.5, 1.0, 10.0])
@@ -56,6 +62,33 @@ def test_peak_area_and_support(name: str, peak, area, support, t: float) -> None
     assert float(values.max()) == pytest.approx(peak(t, k))
     assert float(torch.trapezoid(values, x)) == pytest.approx(area(k), rel=1e-4)
     assert float(estimator(name, t, k)(torch.tensor([1.001 * end], dtype=torch.float64))) < 1e-9 * peak(t, k)
+
+
+def test_swish_sign_is_stable_in_float32_and_turns_negative() -> None:
+    x = torch.tensor([-1e30, -1000, -20, -2.41 / 5, -2.38 / 5, 0, 2.38 / 5, 2.41 / 5, 20, 1000, 1e30])
+    values = estimator("swish-sign", 1.0, 1.0)(x)
+    assert bool(torch.isfinite(values).all())
+    assert [v > 0 for v in values.tolist()] == [False] * 4 + [True] * 3 + [False] * 4
+    assert values[3] < 0
+    assert values[[0, 1, 9, 10]].tolist() == [0.0] * 4
+
+
+def test_swish_sign_is_the_derivative_of_its_soft_form() -> None:
+    x = torch.linspace(-3, 3, 501, dtype=torch.float64, requires_grad=True)
+    s = torch.sigmoid(5 * x)
+    (2 * s * (1 + 5 * x * (1 - s)) - 1).sum().backward()
+    np.testing.assert_allclose(estimator("swish-sign", 1.0, 1.0)(x.detach()), x.grad, atol=1e-12)
+
+
+@pytest.mark.parametrize(("progress", "beta"), [(0.0, 1.0), (0.5, sqrt(10)), (1.0, 10.0)])
+def test_annealed_tanh_goes_from_1_to_10_in_any_method(progress: float, beta: float) -> None:
+    for low, high in ((-2, 1), (-3, 1)):
+        t, k = sharpness_and_gain("annealed-tanh", progress, low, high)
+        assert t == pytest.approx(beta)
+        assert float(estimator("annealed-tanh", t, k)(torch.zeros(1))) == pytest.approx(beta)
+    assert sharpness_and_gain("ede", progress, -3, 1) == pytest.approx(
+        (10 ** (4 * progress - 3), max(10 ** (3 - 4 * progress), 1))
+    )
 
 
 def test_unknown_estimator_names_the_nearest() -> None:

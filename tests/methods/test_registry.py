@@ -11,7 +11,7 @@ from rbnn.methods import METHODS, Method, check_method, create_method, method_na
 W = torch.randn(4, 8, 3, 3, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("name", ["rbnn", "xnor-net"])
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"dorefa"}))  # its inputs are {0, 1}
 def test_a_binarized_weight_is_signs_times_a_scale_per_filter(name: str) -> None:
     method = create_method(name, W)
     w, x = method.weight(W), method.activation(W)
@@ -33,9 +33,11 @@ def test_every_method_survives_a_state_dict(name: str) -> None:
 
 
 def test_names() -> None:
-    assert {"rbnn", "xnor-net", "float"} <= set(method_names())
+    known = "rbnn bnn xnor-net dorefa lab abc-net bnn+ bi-real xnor++ dsq rad ir-net float"
+    assert method_names() == known.split()
+    assert all(cls.__doc__ and "\n\n" in cls.__doc__ for cls in METHODS.values())
     assert method_options("float") == {}
-    assert method_options("xnor-net") == {}
+    assert method_options("xnor-net") == {"gradient": "exact", "k_map": False, "estimator": "ste"}
     assert method_options("rbnn")["cycles"] == 3
     assert all(issubclass(cls, Method) for cls in METHODS.values())
 
@@ -53,7 +55,8 @@ def test_names() -> None:
         ("rbnn", {"rotation": None}, ConfigError, "takes str"),
         ("rbnn", {"beta_start": "π"}, ConfigError, "takes float"),
         ("rbnn", {"beta_start": False}, ConfigError, "takes float"),
-        ("xnor-net", {"cycles": 3}, ConfigError, "has no options"),
+        ("xnor-net", {"cycles": 3}, UnknownName, "option of method 'xnor-net'"),
+        ("dsq", {"cycles": 3}, ConfigError, "has no options"),
         ("float", {"cycles": 3}, ConfigError, "has no options"),
     ],
 )
@@ -84,6 +87,30 @@ def test_a_whole_number_is_a_float() -> None:
 def test_options_of_rbnn_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         create_method("rbnn", W, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("bnn", {"estimator": "stee"}, "'estimator' of method 'bnn' is one of identity, ste"),
+        ("bnn", {"weight_estimator": "tanh"}, "'weight_estimator' of method 'bnn'"),
+        ("xnor-net", {"gradient": "approximate"}, "one of exact, paper"),
+        ("xnor++", {"case": 5}, "one of 1, 2, 3, 4"),
+        ("dorefa", {"activation_bits": 0}, "between 1 and 8"),
+        ("dorefa", {"gradient_bits": 33}, "between 1 and 32"),
+        ("abc-net", {"weight_bases": 0}, "between 1 and 16"),
+        ("abc-net", {"activation_bases": 17}, "between 1 and 16"),
+        ("bnn+", {"regulariser": "l2"}, "one of r1, r2"),
+        ("bnn+", {"scale": "none"}, "one of filter, layer"),
+        ("bnn+", {"strength": -1.0}, "between 0 and inf"),
+        ("rad", {"until": 1.5}, "between 0 and 1"),
+        ("rad", {"strength": float("nan")}, "between 0 and inf"),
+        ("bi-real", {"gradient": "caffe"}, "one of paper, release"),
+    ],
+)
+def test_options_of_the_others_that_cannot_be(name: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        create_method(name, W, **options)
 
 
 def test_float_is_no_method_of_a_layer() -> None:

@@ -1,10 +1,14 @@
 """XNOR-Net against an independent float64 computation."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from formulas import SHAPES, assert_weight, filter_means, made, numbers, signs
 
 from rbnn.methods import create_method
+from rbnn.nn import BinaryConv2d, BinaryLinear
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 3, 3), (5, 7), (2, 1, 1, 1)])
@@ -62,3 +66,53 @@ def test_a_rotation_free_method_leaves_weights_alone_at_the_start_of_an_epoch() 
     method.begin_epoch(w, 1, 4)
     assert torch.equal(w, before)
     assert method.progress == 0.25
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_papers_gradient(shape: tuple[int, ...]) -> None:
+    w, g = numbers(*shape), numbers(*shape, seed=1)
+    alpha = filter_means(w)
+    gradient = g * (1 / w[0].size + alpha * (np.abs(w) <= 1))
+    assert_weight(made("xnor-net", w, gradient="paper"), w, alpha * signs(w), gradient, g)
+
+
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups"), [(1, 1, 1, 1), (2, (0, 2), 1, 1), (1, 2, 2, 3), ((3, 1), 1, 1, 2)]
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_k_map(stride: Any, padding: Any, dilation: Any, groups: int, bias: bool) -> None:
+    """K by loops: mean|x| over the taps of the kernel, those outside the picture counting as 0."""
+    shape: tuple[Any, ...] = (12, 6, (3, 2), stride, padding, dilation, groups, bias)
+    plain = BinaryConv2d(*shape, method="xnor-net", dtype=torch.float64).eval()
+    mapped = BinaryConv2d(*shape, method="xnor-net", options={"k_map": True}, dtype=torch.float64).eval()
+    mapped.load_state_dict(plain.state_dict())
+    x = torch.from_numpy(numbers(2, 12, 7, 6))
+    offset = np.zeros(6) if plain.bias is None else plain.bias.detach().numpy()
+    binary = plain(x).detach().numpy() - offset[:, None, None]
+    (sy, sx), (py, px), (dy, dx) = plain.stride, plain.padding, plain.dilation
+    k, channels = np.zeros(binary.shape), 12 // groups
+    for n, o, i, j in np.ndindex(*k.shape):
+        first = o // (6 // groups) * channels
+        for c, p, q in np.ndindex(channels, 3, 2):
+            row, column = i * sy - int(py) + p * dy, j * sx - int(px) + q * dx
+            if 0 <= row < 7 and 0 <= column < 6:
+                k[n, o, i, j] += abs(float(x[n, first + c, row, column])) / (channels * 6)
+    np.testing.assert_allclose(mapped(x).detach(), k * binary + offset[:, None, None], atol=1e-12)
+
+
+def test_no_gradient_flows_through_k() -> None:
+    layer = BinaryConv2d(3, 2, 1, bias=False, method="xnor-net", options={"k_map": True}, dtype=torch.float64)
+    layer.method.progress = 0.0
+    x = torch.tensor([0.5, -3.0, 0.25], dtype=torch.float64).reshape(1, 3, 1, 1).requires_grad_()
+    layer(x).sum().backward()
+    w = layer.weight.detach().flatten(1).numpy()
+    through = (np.abs(w).mean(1, keepdims=True) * signs(w)).sum(0) * (0.5 + 3 + 0.25) / 3
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.flatten(), through * [1, 0, 1])
+
+
+def test_the_k_map_of_a_linear_layer_is_the_mean_magnitude_of_its_input() -> None:
+    layer = BinaryLinear(9, 5, False, method="xnor-net", options={"k_map": True}, dtype=torch.float64).eval()
+    x, w = numbers(4, 9), layer.weight.detach().numpy()
+    expected = signs(x) @ (signs(w) * np.abs(w).mean(1, keepdims=True)).T * np.abs(x).mean(1, keepdims=True)
+    np.testing.assert_allclose(layer(torch.from_numpy(x)).detach(), expected)

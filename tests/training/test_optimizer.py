@@ -56,7 +56,7 @@ def test_batch_norm_bias_and_scale_by_name() -> None:
 
 def test_the_optimizer_is_sgd_with_these_groups() -> None:
     model = create_model("resnet20", method="float", image_size=8)
-    optimizer = create_optimizer(model, TrainConfig(lr=0.3, momentum=0.7, weight_decay=5e-4))
+    optimizer = create_optimizer(model, TrainConfig(lr=0.3, momentum=0.7, weight_decay=5e-4, decay="weights"))
     assert {(g["lr"], g["momentum"], g["weight_decay"], g["nesterov"]) for g in optimizer.param_groups} == {
         (0.3, 0.7, 5e-4, False),
         (0.3, 0.7, 0.0, False),

@@ -1,4 +1,4 @@
-"""`rbnn bench`: time the binary kernels beside what this core could do at most."""
+"""`rbnn bench`: how fast the kernels of this machine are."""
 
 import json
 from dataclasses import asdict, dataclass

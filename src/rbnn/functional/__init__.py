@@ -1,15 +1,17 @@
 """The mathematics of binary networks, as pure functions on tensors."""
 
-from rbnn.functional.binarize import add_hardtanh, binarize, binarize_standardised
+from rbnn.functional.binarize import add_hardtanh, binarize, binarize_standardised, straight_through
 from rbnn.functional.estimators import (
     ESTIMATORS,
     Derivative,
     estimator,
     gain,
     sharpness,
+    sharpness_and_gain,
     sign,
     training_aware,
 )
+from rbnn.functional.filters import mean_magnitude, per_filter
 from rbnn.functional.measures import (
     angle,
     cosine,
@@ -44,9 +46,11 @@ __all__ = [
     "factor_pair",
     "flip_rate",
     "gain",
+    "mean_magnitude",
     "optimal_scale",
     "optimise_rotation",
     "option_a",
+    "per_filter",
     "polar_factor",
     "polish",
     "quantisation_error",
@@ -55,7 +59,9 @@ __all__ = [
     "rotate",
     "rotation_shape",
     "sharpness",
+    "sharpness_and_gain",
     "sign",
     "standardise",
+    "straight_through",
     "training_aware",
 ]

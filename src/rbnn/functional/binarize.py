@@ -37,6 +37,11 @@ def binarize_standardised(x: Tensor, derivative: Derivative) -> Tensor:
     return binarize(centred / variance.clamp_min(SMALLEST_STD**2).sqrt(), derivative)
 
 
+def straight_through(value: Tensor, soft: Tensor) -> Tensor:
+    """``value`` forward, the gradient of ``soft`` backward."""
+    return value.detach() + (soft - soft.detach())  # the bracket is exactly 0
+
+
 def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
     """``hardtanh(a + b)``: where a shortcut meets its branch."""
     return _AddHardtanh.apply(a, b)  # type: ignore[no-untyped-call, no-any-return]

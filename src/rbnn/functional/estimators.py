@@ -8,6 +8,8 @@ The forward pass is always the hard ``sign(x) = +1 if x > 0 else −1``.  An est
     ppf              max(2 − 2|x|, 0)
     training-aware   max(k(√2 t − t²|x|), 0)                  (RBNN, eq. 13)
     ede              k t (1 − tanh²(t x))                      (IR-Net)
+    swish-sign       β(2 − βx tanh(βx/2)) / (1 + cosh βx), β = 5       (BNN+; negative where |x| > 2.3994/β)
+    annealed-tanh    β(1 − tanh²(βx)), β from 1 to 10                  (Ajanthan et al.)
 
 The first four are tents, ``max(peak − slope·|x|, 0)`` inside a support: on a CPU one fused kernel serves them all.
 """
@@ -30,6 +32,14 @@ def sign(x: Tensor) -> Tensor:
 def sharpness(progress: float, low: float, high: float) -> float:
     """``t = 10^(low + e/E (high − low))``, ``progress = e/E``."""
     return float(10.0 ** (low + progress * (high - low)))
+
+
+def sharpness_and_gain(name: str, progress: float, low: float, high: float) -> tuple[float, float]:
+    """``t`` and ``k`` of the estimator called ``name`` at e/E = ``progress``, exponents of t from ``low`` to ``high``.
+
+    ``annealed-tanh`` has a range of its own, ``β = 10^(e/E)``: a larger β starves the gradients."""
+    t = sharpness(progress, *((0.0, 1.0) if name == "annealed-tanh" else (low, high)))
+    return t, gain(t)
 
 
 def gain(t: float) -> float:
@@ -61,6 +71,20 @@ class ErrorDecay:
         return self.k * self.t * (1 - torch.tanh(self.t * x).square())
 
 
+@dataclass(frozen=True)
+class SwishSign:
+    """``β(2 − βx tanh(βx/2)) / (1 + cosh βx)``: the derivative of ``2σ(βx)(1 + βx(1 − σ(βx))) − 1``."""
+
+    beta: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        z = self.beta * x
+        # 1/(1 + cosh z) = 2σ(z)σ(−z): cosh itself overflows float32 beyond 88.
+        return 2 * self.beta * torch.sigmoid(z) * torch.sigmoid(-z) * (2 - z * torch.tanh(z / 2))
+
+
+SWISH_SIGN_BETA = 5.0
+
 Derivative = Callable[[Tensor], Tensor]
 
 ESTIMATORS: dict[str, Callable[[float, float], Derivative]] = {
@@ -69,6 +93,8 @@ ESTIMATORS: dict[str, Callable[[float, float], Derivative]] = {
     "ppf": lambda t, k: Tent(peak=2.0, slope=2.0, support=1.0),
     "training-aware": lambda t, k: Tent(peak=sqrt(2.0) * t * k, slope=t * t * k, support=inf),
     "ede": ErrorDecay,
+    "swish-sign": lambda t, k: SwishSign(SWISH_SIGN_BETA),
+    "annealed-tanh": lambda t, k: ErrorDecay(t=t, k=1.0),
 }
 
 

@@ -125,7 +125,7 @@ def standardise(w: Tensor) -> Tensor:
     filter of one value is divided by its magnitude: there is nothing else to compare it with."""
     flat = w.flatten(1)
     if flat.shape[1] == 1:
-        return w / w.abs().clamp_min(torch.finfo(w.dtype).tiny)
+        return torch.sign(w)  # w/|w| with its derivative, which is 0 also where w is
     centred = flat - flat.mean(dim=1, keepdim=True)
     variance = centred.square().sum(dim=1, keepdim=True) / (flat.shape[1] - 1)
     # A constant filter leaves rounding noise of the order eps·|mean|; standardising that would make signs of it.

@@ -9,14 +9,36 @@ from rbnn.methods._registry import (
     method_options,
     register_method,
 )
-from rbnn.methods.rbnn import RBNN
-from rbnn.methods.xnor_net import XNORNet
+
+# In this order `rbnn methods` lists them: ours, then by year.
+from rbnn.methods.rbnn import RBNN  # isort: skip
+from rbnn.methods.bnn import BNN  # isort: skip
+from rbnn.methods.xnor_net import XNORNet  # isort: skip
+from rbnn.methods.dorefa import DoReFa  # isort: skip
+from rbnn.methods.lab import LAB  # isort: skip
+from rbnn.methods.abc_net import ABCNet  # isort: skip
+from rbnn.methods.bnn_plus import BNNPlus  # isort: skip
+from rbnn.methods.bi_real import BiReal  # isort: skip
+from rbnn.methods.xnor_plus_plus import XNORPlusPlus  # isort: skip
+from rbnn.methods.dsq import DSQ  # isort: skip
+from rbnn.methods.rad import RAD  # isort: skip
+from rbnn.methods.ir_net import IRNet  # isort: skip
 
 __all__ = [
+    "BNN",
+    "DSQ",
+    "LAB",
     "METHODS",
+    "RAD",
     "RBNN",
+    "ABCNet",
+    "BNNPlus",
+    "BiReal",
+    "DoReFa",
+    "IRNet",
     "Method",
     "XNORNet",
+    "XNORPlusPlus",
     "check_method",
     "create_method",
     "method_names",

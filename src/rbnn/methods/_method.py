@@ -1,12 +1,16 @@
 """The one interface of every binarization method."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rbnn.functional import sign
+from rbnn.functional import Derivative, estimator, sharpness_and_gain, sign
+
+T_MIN, T_MAX = -2.0, 1.0
+"""``t = 10^(T_MIN + e/E (T_MAX − T_MIN))``, the paper's range."""
 
 
 class Method(nn.Module, ABC):
@@ -23,6 +27,16 @@ class Method(nn.Module, ABC):
     penalty_asked = False
     """Whether the loss of this step has the penalty in it; the schedule refuses a step without."""
 
+    linear: Callable[[Tensor, Tensor], Tensor] | None = None
+    """The layer's own map of (values, weight) to outputs, without bias; the layer sets it.  It knows stride, padding,
+    dilation and groups."""
+
+    needs_example = False
+    """Whether the method has to see one forward pass before its parameters are complete."""
+
+    inputs_near_one = False
+    """Whether the method compares inputs with a threshold of its own, so that they must not be arbitrarily small."""
+
     def before_sign(self, w: Tensor) -> Tensor:
         """The values whose signs become bits, in the shape of ``w``.  Angles and errors are measured here."""
         return w
@@ -36,12 +50,18 @@ class Method(nn.Module, ABC):
         """The binarized activation, differentiable."""
 
     def output(self, y: Tensor, x: Tensor) -> Tensor:
-        """What becomes of the layer's output ``y`` for the input ``x`` (before binarization)."""
+        """What becomes of the layer's output ``y``, still without bias, for the input ``x`` (before binarization)."""
         return y
 
     def penalty(self, w: Tensor) -> Tensor | None:
         """A term for the loss, or None."""
         return None
+
+    def see_network(self, model: nn.Module) -> None:
+        """Called once by the schedule, for a method that has to look beyond its layer: the network around it."""
+
+    def inherit(self, before: "Method") -> None:
+        """Takes over what a restart on the same layer does not change, from the method that was there."""
 
     def begin_epoch(self, w: Tensor, epoch: float, epochs: int) -> None:
         """What the schedule does between steps (no gradient): rotation, sharpness, annealing.  ``epoch`` may be a
@@ -50,6 +70,10 @@ class Method(nn.Module, ABC):
 
     def after_step(self, w: Tensor) -> None:
         """What follows each step of the optimiser (no gradient): clipping, moments."""
+
+    def derivative(self, name: str, low: float = T_MIN, high: float = T_MAX) -> Derivative:
+        """The estimator called ``name`` at the present e/E; at its start for a layer that was never stepped."""
+        return estimator(name, *sharpness_and_gain(name, self.progress or 0.0, low, high))
 
     @torch.no_grad()
     def signs(self, w: Tensor) -> Tensor:
@@ -61,7 +85,8 @@ class Method(nn.Module, ABC):
         return {}
 
     def decay_factors(self) -> dict[str, float]:
-        """Weight decay of the method's own parameters, as a multiple of the weights' own; none for those not named."""
+        """Weight decay of the method's own parameters, as a multiple of the weights' own; none for those not named.
+        ``layer.weight`` names the weight of the layer, whose factor is else 1."""
         return {}
 
     # What ``begin_epoch`` left behind must survive a checkpoint; a tensor, so that any file format can hold it.

@@ -7,30 +7,23 @@ from torch import Tensor, nn
 
 from rbnn.errors import ConfigError, TrainingError
 from rbnn.functional import (
-    ESTIMATORS,
     adjustable_weight,
     binarize,
     binarize_standardised,
     estimator,
-    gain,
+    mean_magnitude,
     optimise_rotation,
+    per_filter,
     random_orthogonal,
     rotation_shape,
-    sharpness,
+    sharpness_and_gain,
     standardise,
 )
-from rbnn.methods._method import Method
+from rbnn.methods._method import T_MAX, T_MIN, Method
+from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
 
-T_MIN, T_MAX = -2.0, 1.0
-"""``t = 10^(T_MIN + e/E (T_MAX − T_MIN))``."""
-
 GRANULARITIES = ("filter", "layer", "none")
-
-
-def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"option {option!r} of method 'rbnn' is one of {', '.join(known)}, got {value!r}")
 
 
 @register_method("rbnn")
@@ -49,7 +42,7 @@ class RBNN(Method):
     rotation        groups of weights that are rotated together: ``filter`` (C·kh·kw values, one rotation shared by all
                     filters), ``layer`` (all O·C·kh·kw values, the paper's text), ``none`` (R switched off)
     alpha           one β per ``filter`` or ``layer``; ``none`` fixes α at 1 (A switched off)
-    beta_start      where β starts; π/2 is α = 1
+    beta_start      where β starts; at π/2 (α = 1) its gradient vanishes
     beta_decay      weight decay of β as a multiple of the weights' own
     estimator       ``training-aware`` (T), or another name of ``rbnn.functional.ESTIMATORS``; ``ste`` is T switched off
     floored         activations use k = 1 and t = max(t, 1), as in the published runs; else the same k, t as weights
@@ -64,7 +57,7 @@ class RBNN(Method):
         *,
         rotation: str = "filter",
         alpha: str = "filter",
-        beta_start: float = pi / 2,
+        beta_start: float = pi / 4,
         beta_decay: float = 1.0,
         estimator: str = "training-aware",
         floored: bool = True,
@@ -73,9 +66,9 @@ class RBNN(Method):
         rotate_until: float = 1.0,
     ) -> None:
         super().__init__()
-        _one_of("rotation", rotation, GRANULARITIES)
-        _one_of("alpha", alpha, GRANULARITIES)
-        _one_of("estimator", estimator, tuple(ESTIMATORS))
+        one_of("rbnn", "rotation", rotation, GRANULARITIES)
+        one_of("rbnn", "alpha", alpha, GRANULARITIES)
+        estimators("rbnn", estimator=estimator)
         if rotation == "none" and alpha != "none":
             raise ConfigError("alpha adjusts the rotation: rotation = 'none' needs alpha = 'none' too")
         if cycles < 1 or not 0 <= rotate_until <= 1:
@@ -84,7 +77,7 @@ class RBNN(Method):
         self.cycles, self.rotate_until = cycles, rotate_until
         self.beta_decay = beta_decay
         filters = weight.shape[0]
-        self.scale = nn.Parameter(weight.detach().flatten(1).abs().mean(1))
+        self.scale = nn.Parameter(mean_magnitude(weight.detach()))
         self.groups = filters if rotation == "filter" else 1
         self.rotates = rotation != "none"
         if self.rotates:
@@ -119,12 +112,11 @@ class RBNN(Method):
         return mixed.reshape(w.shape)
 
     def _sharpness(self) -> tuple[float, float]:
-        t = sharpness(self.progress or 0.0, T_MIN, T_MAX)
-        return t, gain(t)
+        return sharpness_and_gain(self.estimator, self.progress or 0.0, T_MIN, T_MAX)
 
     def weight(self, w: Tensor) -> Tensor:
         signs = binarize(self.before_sign(w), estimator(self.estimator, *self._sharpness()))
-        return signs * self.scale.reshape(-1, *[1] * (w.dim() - 1))
+        return signs * per_filter(self.scale, w)
 
     def activation(self, x: Tensor) -> Tensor:
         t, k = self._sharpness()

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import binarize, estimator
+from rbnn.functional import binarize, mean_magnitude, per_filter, straight_through
 from rbnn.methods._method import Method
+from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
 
 
@@ -17,18 +18,43 @@ class XNORNet(Method):
                   1[|x| ≤ 1] for the activation
 
     After every step, in place: subtract the mean over the input channels at each kernel position, clamp to [−1, 1].
-    The map K of input magnitudes is left out, as in both public implementations.
+
+    gradient     of the weight: ``exact``, or ``paper``: g_j (1/n + α·1[|w_j| ≤ 1])
+    k_map        multiply the output by K = mean_c|x| ⊛ box(1/(kh·kw)), with the layer's own stride, padding and
+                 dilation; no gradient flows through K.  Off, as in both public implementations
+    estimator    of both signs, in place of 1[|·| ≤ 1]
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, *, gradient: str = "exact", k_map: bool = False, estimator: str = "ste") -> None:
         super().__init__()
+        one_of("xnor-net", "gradient", gradient, ("exact", "paper"))
+        estimators("xnor-net", estimator=estimator)
+        self.gradient, self.k_map, self.estimator = gradient, k_map, estimator
+        self.shape = tuple(weight.shape)
 
     def weight(self, w: Tensor) -> Tensor:
-        magnitude = w.abs().flatten(1).mean(1).reshape(-1, *[1] * (w.dim() - 1))
-        return magnitude * binarize(w, estimator("ste", 1.0, 1.0))
+        magnitude = per_filter(mean_magnitude(w), w)
+        signs = binarize(w, self.derivative(self.estimator))
+        if self.gradient == "exact":
+            return magnitude * signs
+        magnitude = magnitude.detach()
+        return straight_through(magnitude * signs, magnitude * signs + w / w[0].numel())
 
     def activation(self, x: Tensor) -> Tensor:
-        return binarize(x, estimator("ste", 1.0, 1.0))
+        return binarize(x, self.derivative(self.estimator))
+
+    def output(self, y: Tensor, x: Tensor) -> Tensor:
+        return y * self.magnitudes(x) if self.k_map else y
+
+    @torch.no_grad()
+    def magnitudes(self, x: Tensor) -> Tensor:
+        """K: mean|x| under each position of the kernel, over the channels that the filter sees."""
+        assert self.linear is not None, "the layer says how its kernel moves"
+        filters, *window = self.shape
+        groups = x.shape[1] // window[0] if len(window) > 1 else 1
+        box = x.new_ones(groups, *window)
+        k = self.linear(x.abs(), box / box[0].numel())
+        return k.repeat_interleave(filters // groups, dim=1) if groups > 1 else k
 
     @torch.no_grad()
     def after_step(self, w: Tensor) -> None:

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.functional import add_hardtanh
 from rbnn.methods import check_method
-from rbnn.nn import BinaryConv2d
+from rbnn.nn import BinaryConv2d, show_example
 
 
 @dataclass(frozen=True)
@@ -100,4 +101,7 @@ def create_model(
     if num_classes < 2 or in_channels < 1:
         raise ConfigError(f"at least 2 classes and 1 input channel expected, got {num_classes} and {in_channels}")
     entry = MODELS[name]
-    return entry.build(Bricks(method, options, num_classes, in_channels, image_size or entry.image_size))
+    size = image_size or entry.image_size
+    model = entry.build(Bricks(method, options, num_classes, in_channels, size))
+    show_example(model, torch.zeros(1, in_channels, size, size))
+    return model

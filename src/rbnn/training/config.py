@@ -71,8 +71,8 @@ class TrainConfig:
     """Momentum of SGD."""
     weight_decay: float = 1e-4
     """Weight decay of the weights."""
-    decay: Literal["weights", "all"] = "weights"
-    """What weight decay applies to: weights (not batch norm, biases and scales), or all parameters."""
+    decay: Literal["weights", "all"] = "all"
+    """What weight decay applies to: all parameters, or weights (not batch norm, biases and scales)."""
     warmup: int = 5
     """Epochs of linear warm-up; at most a tenth of the run is used for it."""
     seed: int = 0

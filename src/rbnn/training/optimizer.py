@@ -10,7 +10,7 @@ from rbnn.nn import binary_layers
 from rbnn.training.config import TrainConfig
 
 
-def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "weights") -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "all") -> list[dict[str, Any]]:
     """Parameters by weight decay.  ``weights``: those of convolutions and linear layers get it, batch norm, biases and
     the methods' scales do not, and what a method names in ``decay_factors`` (β) gets its own.  ``all``: every one."""
     factors: dict[int, float] = {}
@@ -19,6 +19,7 @@ def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "weight
             factors[id(module.weight)] = 1.0
     for _, layer in binary_layers(model):
         own = layer.method.decay_factors()
+        factors[id(layer.weight)] = own.get("layer.weight", 1.0)
         factors |= {id(p): own[name] for name, p in layer.method.named_parameters() if name in own}
     default = 1.0 if decay == "all" else 0.0
     groups: dict[float, list[nn.Parameter]] = {}

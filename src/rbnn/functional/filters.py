@@ -1,0 +1,13 @@
+"""A filter is what makes one output channel: ``w[o]`` of a weight (O, C, kh, kw) or (O, C)."""
+
+from torch import Tensor
+
+
+def mean_magnitude(w: Tensor) -> Tensor:
+    """``α_o = mean|w_o|`` (O,): the scale that minimises ``‖w_o − α_o sign(w_o)‖²``."""
+    return w.abs().flatten(1).mean(1)
+
+
+def per_filter(values: Tensor, w: Tensor) -> Tensor:
+    """One value per filter, in a shape that multiplies ``w``."""
+    return values.reshape(-1, *[1] * (w.dim() - 1))

@@ -1,0 +1,41 @@
+"""Bi-Real Net (Liu et al., ECCV 2018)."""
+
+from torch import Tensor
+
+from rbnn.functional import binarize, mean_magnitude, per_filter, straight_through
+from rbnn.methods._method import Method
+from rbnn.methods._options import estimators, one_of
+from rbnn.methods._registry import register_method
+
+
+@register_method("bi-real")
+class BiReal(Method):
+    """Signs times the mean magnitude of each filter, the activation's gradient a piecewise polynomial.
+
+        forward   α sign(w) ⊛ sign(x),   α_o = mean|w_o|, a constant in the backward pass
+        backward  α·1[|w| ≤ 1] g for the weight (aware of its magnitude),  max(2 − 2|x|, 0) for the activation
+
+    The other half of Bi-Real Net is its structure, a shortcut around every convolution: networks with ``bireal`` in
+    their name and those for ImageNet have it.
+
+    gradient            of the weight: ``paper`` as above; ``release``: 1[|w| ≤ 1] g without α.  The authors' Caffe
+                        version is ``release`` with ``weight_estimator = "identity"``
+    estimator           of the activation's sign
+    weight_estimator    of the weight's sign
+    """
+
+    def __init__(
+        self, weight: Tensor, *, gradient: str = "paper", estimator: str = "ppf", weight_estimator: str = "ste"
+    ) -> None:
+        super().__init__()
+        one_of("bi-real", "gradient", gradient, ("paper", "release"))
+        estimators("bi-real", estimator=estimator, weight_estimator=weight_estimator)
+        self.gradient, self.estimator, self.weight_estimator = gradient, estimator, weight_estimator
+
+    def weight(self, w: Tensor) -> Tensor:
+        signs = binarize(w, self.derivative(self.weight_estimator))
+        scaled = per_filter(mean_magnitude(w.detach()), w) * signs
+        return scaled if self.gradient == "paper" else straight_through(scaled, signs)
+
+    def activation(self, x: Tensor) -> Tensor:
+        return binarize(x, self.derivative(self.estimator))

@@ -1,0 +1,69 @@
+"""DSQ: Differentiable Soft Quantization (Gong et al., ICCV 2019), one bit."""
+
+import torch
+from torch import Tensor, nn
+
+from rbnn.functional import sign, straight_through
+from rbnn.methods._method import Method
+from rbnn.methods._registry import register_method
+
+ALPHA_START, ALPHA_LOW, ALPHA_HIGH = 0.2, 1e-3, 0.5
+SMALLEST_RANGE = 1e-4
+
+
+class SoftSign(nn.Module):
+    """Hard ``c sign(x)`` forward; backward the derivative, by x, c and α, of
+
+        c tanh(k clip(x, −c, c)) / (1 − α),     k = ln(2/α − 1)/(2c)
+
+    which is DSQ's φ for one interval [−c, c]: it meets ±c at the ends.  α says how far it is from a step.
+    """
+
+    def __init__(self, limit: Tensor) -> None:
+        super().__init__()
+        self.limit = nn.Parameter(limit.clamp_min(SMALLEST_RANGE))
+        self.alpha = nn.Parameter(torch.full_like(limit, ALPHA_START))
+
+    def forward(self, x: Tensor) -> Tensor:
+        c, alpha = self.limit, self.alpha
+        k = torch.log(2 / alpha - 1) / (2 * c)
+        soft = c * torch.tanh(k * torch.clamp(x, -c, c)) / (1 - alpha)
+        return straight_through(c * sign(x), soft)
+
+    @torch.no_grad()
+    def confine(self) -> None:
+        """c above 0, α in (0, ½]: beyond, φ is no step any more."""
+        self.limit.clamp_(min=SMALLEST_RANGE)
+        self.alpha.clamp_(ALPHA_LOW, ALPHA_HIGH)
+
+
+@register_method("dsq")
+class DSQ(Method):
+    """Signs times a learned range, the gradient that of a soft step whose sharpness is learned too.
+
+        forward   c_w sign(w) ⊛ c_x sign(x)
+        backward  that of c tanh(k clip(x, −c, c))/(1 − α),  k = ln(2/α − 1)/(2c), by x, c and α
+
+    c and α are learned, one pair per layer for the weight and one for the activation.  The range is symmetric, so that
+    one bit is a sign.  c starts at mean|w| for the weight and at 1 for the activation, α at 0.2; after every step
+    c ≥ 1e-4 and 0.001 ≤ α ≤ ½.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        values = weight.detach()
+        self.of_weight = SoftSign(values.abs().mean())
+        self.of_activation = SoftSign(values.new_ones(()))
+
+    def weight(self, w: Tensor) -> Tensor:
+        return self.of_weight(w)  # type: ignore[no-any-return]
+
+    def activation(self, x: Tensor) -> Tensor:
+        return self.of_activation(x)  # type: ignore[no-any-return]
+
+    def after_step(self, w: Tensor) -> None:
+        self.of_weight.confine()
+        self.of_activation.confine()
+
+    def figures(self) -> dict[str, float]:
+        return {"softness": float(self.of_weight.alpha.detach())}

@@ -1,0 +1,48 @@
+"""IR-Net: Forward and Backward Information Retention (Qin et al., CVPR 2020)."""
+
+import torch
+from torch import Tensor
+
+from rbnn.functional import Derivative, binarize, mean_magnitude, per_filter, standardise
+from rbnn.methods._method import Method
+from rbnn.methods._options import estimators
+from rbnn.methods._registry import register_method
+
+
+@register_method("ir-net")
+class IRNet(Method):
+    """Signs of the standardised weight times a power of two, the gradient an error decay estimator.
+
+        ŵ = (w − mean)/std per filter, std unbiased; a constant filter becomes zeros
+        forward   2^round(log2 mean|ŵ_o|) sign(ŵ) ⊛ sign(x)           (the scale is a constant in the backward pass)
+        backward  k t (1 − tanh²(t z)) for both signs,  t = 10^(t_min + e/E (t_max − t_min)),  k = max(1/t, 1);
+                  then through mean and std
+
+    t_min, t_max    exponents of t at the start and the end: −3 and 1 as in the authors' ResNet-20; their VGG-small and
+                    the paper start at −1
+    estimator       of both signs
+    """
+
+    def __init__(self, weight: Tensor, *, t_min: float = -3.0, t_max: float = 1.0, estimator: str = "ede") -> None:
+        super().__init__()
+        estimators("ir-net", estimator=estimator)
+        self.t_min, self.t_max, self.estimator = float(t_min), float(t_max), estimator
+
+    def before_sign(self, w: Tensor) -> Tensor:
+        return standardise(w)
+
+    @torch.no_grad()
+    def scale(self, standard: Tensor) -> Tensor:
+        """A power of two per filter; 1 for a constant one, which has no magnitude."""
+        magnitude = mean_magnitude(standard)
+        return torch.exp2(torch.round(torch.log2(torch.where(magnitude > 0, magnitude, 1.0))))
+
+    def weight(self, w: Tensor) -> Tensor:
+        standard = self.before_sign(w)
+        return per_filter(self.scale(standard), w) * binarize(standard, self._derivative())
+
+    def activation(self, x: Tensor) -> Tensor:
+        return binarize(x, self._derivative())
+
+    def _derivative(self) -> Derivative:
+        return self.derivative(self.estimator, self.t_min, self.t_max)

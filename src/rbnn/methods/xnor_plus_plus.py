@@ -1,0 +1,125 @@
+"""XNOR-Net++ (Bulat and Tzimiropoulos, BMVC 2019)."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from rbnn.errors import ConfigError
+from rbnn.functional import binarize, mean_magnitude, per_filter
+from rbnn.methods._method import Method
+from rbnn.methods._options import estimators, one_of
+from rbnn.methods._registry import register_method
+
+CASES = (1, 2, 3, 4)
+
+
+@register_method("xnor++")
+class XNORPlusPlus(Method):
+    """A learned scale for each output channel and position, in place of XNOR-Net's computed ones.
+
+        forward   Γ ⊙ (sign(w) ⊛ sign(x))
+        backward  1[|·| ≤ 1] for both signs; Γ by ordinary backpropagation
+
+        case 1    Γ_ohw = α_o                  any picture size
+        case 2    Γ_ohw dense                  H×W is the size of the layer's output, fixed by the first forward pass
+        case 3    Γ_ohw = α_o β_hw
+        case 4    Γ_ohw = α_o β_h γ_w          the published one
+
+    α starts at mean|w_o|, β and γ at 1: at first the layer is XNOR-Net without K.  No weight decay on Γ.  A linear
+    layer has no positions: there all cases are case 1.
+
+    Networks by name know their picture size.  Your own network, made binary, has to see one batch before its
+    optimizer is made; other sizes are refused from then on.
+
+    case         see above
+    estimator    of both signs
+    """
+
+    def __init__(self, weight: Tensor, *, case: int = 4, estimator: str = "ste") -> None:
+        super().__init__()
+        one_of("xnor++", "case", case, CASES)
+        estimators("xnor++", estimator=estimator)
+        self.estimator = estimator
+        self.case = case if weight.dim() > 2 else 1
+        alpha = mean_magnitude(weight.detach())
+        # Case 2 needs α too, until it knows how many positions there are to start at it.
+        self.alpha = nn.Parameter(alpha) if self.case != 2 else None
+        self.register_buffer("start", alpha if self.case == 2 else None, persistent=False)
+        self.dense: nn.Parameter | None = None
+        self.beta: nn.Parameter | None = None
+        self.gamma: nn.Parameter | None = None
+
+    start: Tensor | None
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of the outputs that Γ was made for; None where there is no such restriction yet."""
+        if self.dense is not None:
+            return self.dense.shape[1], self.dense.shape[2]
+        if self.beta is None:
+            return None
+        return self.beta.shape[0], (self.beta if self.gamma is None else self.gamma).shape[-1]
+
+    @property
+    def needs_example(self) -> bool:  # type: ignore[override]
+        return self.case > 1 and self.size is None
+
+    def _set_size(self, height: int, width: int) -> None:
+        if self.case == 2:
+            assert self.start is not None
+            self.dense = nn.Parameter(self.start[:, None, None].repeat(1, height, width))
+            return
+        assert self.alpha is not None
+        sides = (height, width) if self.case == 3 else (height,)
+        self.beta = nn.Parameter(self.alpha.new_ones(sides))
+        self.gamma = nn.Parameter(self.alpha.new_ones(width)) if self.case == 4 else None
+
+    def weight(self, w: Tensor) -> Tensor:
+        signs = binarize(w, self.derivative(self.estimator))
+        return signs if self.alpha is None else signs * per_filter(self.alpha, w)
+
+    def activation(self, x: Tensor) -> Tensor:
+        return binarize(x, self.derivative(self.estimator))
+
+    def output(self, y: Tensor, x: Tensor) -> Tensor:
+        if self.case == 1:
+            return y
+        height, width = y.shape[2:]
+        if self.size is None:
+            if self.progress is not None:
+                raise ConfigError(
+                    "method 'xnor++' learns a factor per position and has not seen a picture yet: "
+                    "run one batch through the model before the optimizer and the schedule are made"
+                )
+            self._set_size(height, width)
+        elif self.size != (height, width):
+            known = "×".join(map(str, self.size))
+            raise ConfigError(
+                f"method 'xnor++' learned a factor for each of {known} positions, this picture gives {height}×{width}: "
+                "resize it, or train with case = 1, which takes any size"
+            )
+        return y * self.position_factors()
+
+    def position_factors(self) -> Tensor:
+        """Γ without α: (O, H, W) in case 2, else (H, W)."""
+        if self.dense is not None:
+            return self.dense
+        assert self.beta is not None
+        return self.beta if self.gamma is None else self.beta[:, None] * self.gamma
+
+    def inherit(self, before: Method) -> None:
+        if self.needs_example and isinstance(before, XNORPlusPlus) and before.size is not None:
+            self._set_size(*before.size)
+
+    def decay_factors(self) -> dict[str, float]:
+        return {name: 0.0 for name, _ in self.named_parameters()}
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """A method that has seen no picture takes the size from the file."""
+        held = {name: state_dict.get(prefix + name) for name in ("dense", "beta", "gamma")}
+        dense, beta, gamma = held["dense"], held["beta"], held["gamma"]
+        if self.needs_example and dense is not None:
+            self._set_size(dense.shape[-2], dense.shape[-1])
+        elif self.needs_example and beta is not None:
+            self._set_size(beta.shape[0], (beta if gamma is None else gamma).shape[-1])
+        super()._load_from_state_dict(state_dict, prefix, *rest)
