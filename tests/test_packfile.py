@@ -162,7 +162,7 @@ def fuzz(graph: Graph, path: Path, first: int, count: int) -> tuple[int, int]:
                 name = list(tensors)[rng.integers(len(tensors))]
                 tensor = tensors[name]
                 tensors[name] = [
-                    tensor[:-1], tensor.astype(np.float32), tensor.astype(np.uint8), tensor.reshape(-1), tensor * 0,
+                    tensor[:-1], tensor.astype(np.float32), tensor.view(np.uint8), tensor.reshape(-1), tensor * 0,
                     rng.permutation(tensor.view(np.uint8).reshape(-1)).view(tensor.dtype).reshape(tensor.shape),
                 ][rng.integers(6)]  # fmt: skip
         changed = json.dumps(value)
