@@ -1,4 +1,4 @@
-# make demo · test · lint · bench: each makes .venv by itself.
+# make demo · test · lint · bench · sanitize: each makes .venv by itself.
 # TORCH overrides the torch requirement, PYTHON the interpreter, e.g.  make test TORCH=torch==2.7.1
 
 PYTHON ?= python3
@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUNS   ?= runs/demo
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench sanitize clean
 
 # Installed again when the compiled part or the requirements change; Python files are used where they are.
 $(VENV)/installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*)
@@ -35,6 +35,12 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/train_step.py
+	$(BIN)/python benchmarks/rotation.py
+	$(BIN)/rbnn bench --kernels
+
+# The engine under AddressSanitizer and UndefinedBehaviorSanitizer, and its NEON kernels under emulation.
+sanitize: $(VENV)/installed
+	$(BIN)/python -m pytest -m compiles $(PYTEST)
 
 clean:
 	rm -rf $(VENV) build $(RUNS)

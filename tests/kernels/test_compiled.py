@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.compiles
+
 ROOT = Path(__file__).parent.parent.parent
 ENGINE = ("threads", "dispatch", "operation", "window", "binary_conv", "float_conv", "float_ops", "program")
 KERNELS = {

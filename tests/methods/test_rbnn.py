@@ -191,7 +191,7 @@ def test_when_it_rotates(until: float, steps: list[float], expected: list[float]
 @pytest.mark.parametrize("cycles", [1, 4])
 def test_cycles_are_counted(cycles: int) -> None:
     w = layer_weight(8, 4, 3, 3)
-    many, one = method(w, cycles=cycles), method(w, cycles=1)
+    many, one = method(w, cycles=cycles, rotate_until=1.0), method(w, cycles=1, rotate_until=1.0)
     one.load_state_dict(many.state_dict())
     many.begin_epoch(w, 0, 100)
     for epoch in range(cycles):
