@@ -11,6 +11,9 @@ import torch
 from runs import STEPS, assert_same_run, difference, log_of, state_of, words
 from two_ranks import all_reduced, all_reduced_in_double, batch_norm_like, batches_of_both
 
+from rbnn.errors import CheckpointError
+from rbnn.training import loop
+from rbnn.training.config import TrainConfig
 from rbnn.training.distributed import Processes, choose_device
 
 
@@ -144,3 +147,10 @@ def test_all_reduced_batch_norm_is_that_of_the_whole_batch(
 def test_the_devices_of_this_machine() -> None:
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device("auto").type in ("cpu", "cuda", "mps")
+
+
+def test_a_checkpoint_that_only_some_processes_find_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Processes, "sum", lambda self, values: [1.0])
+    config = TrainConfig(out=tmp_path, resume=True)
+    with pytest.raises(CheckpointError, match="only 1 of 2 processes find .*share the run directory"):
+        loop._Run(config, Processes(0, 2, torch.device("cpu")), loop.Progress())

@@ -80,6 +80,9 @@ class _Run:
         self.out = config.directory
         last = self.out / checkpoint.LAST
         resuming = config.resume and last.exists()
+        (seen_by,) = those.sum([float(resuming)])
+        if seen_by not in (0, those.world):
+            raise CheckpointError(f"only {seen_by:.0f} of {those.world} processes find {last}: share the run directory")
         if last.exists() and not config.resume:
             raise ConfigError(f"{self.out} already holds a run: add --resume to continue it, or choose another --out")
         if config.threads:
