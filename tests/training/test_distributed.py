@@ -152,5 +152,5 @@ def test_the_devices_of_this_machine() -> None:
 def test_a_checkpoint_that_only_some_processes_find_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Processes, "sum", lambda self, values: [1.0])
     config = TrainConfig(out=tmp_path, resume=True)
-    with pytest.raises(CheckpointError, match="only 1 of 2 processes find .*share the run directory"):
+    with pytest.raises(CheckpointError, match=r"only 1 of 2 processes find .*share the run directory"):
         loop._Run(config, Processes(0, 2, torch.device("cpu")), loop.Progress())
