@@ -101,7 +101,7 @@ def test_a_run_directory_and_a_checkpoint(run: Path, capsys: pytest.CaptureFixtu
 
 def test_a_name_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean 'resnet20'?" in refused(capsys, "resnet21")
-    assert "did you mean 'xnor-net'?" in refused(capsys, "resnet20", "--method", "xnor")
+    assert "did you mean 'xnor-net'?" in refused(capsys, "resnet20", "--method", "xnor-ne")
     assert "there is no run directory or checkpoint runs/nowhere" in refused(capsys, "runs/nowhere")
     assert "there is no run directory or checkpoint last.pt" in refused(capsys, "last.pt")
     assert "at least 2 classes" in refused(capsys, "resnet20", "--classes", "-3")

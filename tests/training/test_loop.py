@@ -314,7 +314,7 @@ def test_a_run_is_not_overwritten(uninterrupted: Path) -> None:
         ("method", "float"),
         ("model", "resnet20"),
         ("start_from", "elsewhere.pt"),
-        ("decay", "all"),
+        ("decay", "weights"),
         ("threads", 2),
     ],
 )
