@@ -96,6 +96,7 @@ RBNN_CLONES void standardised_finish_run(std::size_t n, const float* x, float me
 }
 
 RBNN_CLONES void add_hardtanh_run(std::size_t n, const float* a, const float* b, float* out) {
+#pragma GCC ivdep  // out may be a: each value depends on its own place alone
     for (std::size_t i = 0; i < n; ++i) {
         const float sum = a[i] + b[i];
         // Written so that NaN stays NaN: a loss that is not finite must be seen.

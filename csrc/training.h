@@ -27,7 +27,7 @@ void standardised_sign_forward(Shape shape, const float* x, float* mean, float* 
 void standardised_sign_backward(Shape shape, Tent tent, const float* grad, const float* x, const float* mean,
                                 const float* inverse_std, float* grad_x);
 
-// out = clamp(a + b, −1, 1)
+// out = clamp(a + b, −1, 1); out may be a.
 void add_hardtanh_forward(Shape shape, const float* a, const float* b, float* out);
 // grad_in = grad where |out| < 1, else 0: the gradient of a and of b alike.
 void add_hardtanh_backward(Shape shape, const float* grad, const float* out, float* grad_in);

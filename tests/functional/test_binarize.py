@@ -306,3 +306,19 @@ def test_read_only_output_is_refused() -> None:
     out.flags.writeable = False
     with pytest.raises((TypeError, ValueError, BufferError)):
         _core.sign_forward(F32, out, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_add_hardtanh_in_place_equals_out_of_place(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    a, b, grad = (torch.randn(3, 5, 7, 9, dtype=dtype) for _ in range(3))
+    results = []
+    for inplace in (False, True):
+        left, right = a.clone().requires_grad_(), b.clone().requires_grad_()
+        branch = left * 1
+        out = add_hardtanh(branch, right, inplace)
+        assert (out.data_ptr() == branch.data_ptr()) is inplace
+        out.backward(grad)
+        results.append((out.detach(), left.grad, right.grad))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)

@@ -42,9 +42,10 @@ def straight_through(value: Tensor, soft: Tensor) -> Tensor:
     return value.detach() + (soft - soft.detach())  # the bracket is exactly 0
 
 
-def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
-    """``hardtanh(a + b)``: where a shortcut meets its branch."""
-    return _AddHardtanh.apply(a, b)  # type: ignore[no-untyped-call, no-any-return]
+def add_hardtanh(a: Tensor, b: Tensor, inplace: bool = False) -> Tensor:
+    """``hardtanh(a + b)``: where a shortcut meets its branch.  ``inplace`` writes it over ``a``, which spares a tensor
+    where nobody else needs the branch."""
+    return _AddHardtanh.apply(a, b, inplace)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _fusable(*tensors: Tensor) -> bool:
@@ -123,22 +124,24 @@ class _StandardisedSign(torch.autograd.Function):
 
 class _AddHardtanh(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor, inplace: bool) -> Tensor:
+        if inplace:
+            ctx.mark_dirty(a)
         if _fusable(a, b):
-            out = torch.empty_like(a)
+            out = a if inplace else torch.empty_like(a)
             _core.add_hardtanh_forward(_rows(a), _rows(b), _rows(out), torch.get_num_threads())
         else:
-            out = torch.nn.functional.hardtanh(a + b)
+            out = a.add_(b).clamp_(-1, 1) if inplace else torch.nn.functional.hardtanh(a + b)
         ctx.save_for_backward(out)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
         (out,) = ctx.saved_tensors
         if not _fusable(out):
             grad = grad * (out.abs() < 1)
-            return grad, grad
+            return grad, grad, None
         grad_in = torch.empty_like(out)
         _core.add_hardtanh_backward(_rows(_like(grad, out)), _rows(out), _rows(grad_in), torch.get_num_threads())
-        return grad_in, grad_in
+        return grad_in, grad_in, None

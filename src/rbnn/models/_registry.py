@@ -43,14 +43,14 @@ class Bricks:
 
 
 class Join(nn.Module):
-    """``activation(branch + shortcut)``: hardtanh in a binary network, ReLU in its float twin."""
+    """``activation(branch + shortcut)``: hardtanh in a binary network, ReLU in its twin; written over the branch."""
 
     def __init__(self, binary: bool) -> None:
         super().__init__()
         self.binary = binary
 
     def forward(self, branch: Tensor, shortcut: Tensor) -> Tensor:
-        return add_hardtanh(branch, shortcut) if self.binary else (branch + shortcut).relu_()
+        return add_hardtanh(branch, shortcut, inplace=True) if self.binary else branch.add_(shortcut).relu_()
 
 
 Build = Callable[[Bricks], nn.Module]
