@@ -1,6 +1,7 @@
 """Binary layers, name for name like ``torch.nn``: the binarization method is a part of the layer."""
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -36,9 +37,9 @@ class _Binary:
         self.method = method
         method.linear = self._linear
 
+    @abstractmethod
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
         """The layer's map without bias."""
-        raise NotImplementedError
 
     def _binarized(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.training and self.method.progress is None and torch.is_grad_enabled():
