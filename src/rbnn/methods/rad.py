@@ -99,7 +99,8 @@ class RAD(BNN):
     def _measure(self, norm: nn.Module, inputs: Any, out: Tensor) -> None:
         if norm.training and torch.is_grad_enabled():
             on = self.progress is None or self.progress < self.until
-            self._found = distribution_loss(out) if on else None
+            # Of a copy: the network may write over what its batch norm gave.
+            self._found = distribution_loss(out.clone()) if on else None
 
     def penalty(self, w: Tensor) -> Tensor | None:
         return None if self._found is None else self.strength * self._share * self._found
