@@ -118,6 +118,35 @@ nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& prog
     return {out, {count, result.channels, result.height, result.width}, owner};
 }
 
+using Picture = nb::ndarray<nb::numpy, float, nb::ndim<3>>;
+using GivenPicture = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, Batch image,
+                                             const std::map<std::size_t, GivenPicture>& given) {
+    check_batch(program, image, 1);
+    if (image.shape(0) != 1) throw rbnn::Invalid("a trace takes one image");
+    std::map<std::size_t, const float*> values;
+    for (const auto& [index, picture] : given) {
+        const auto& buffers = program.buffers();
+        if (index >= buffers.size() || !buffers[index].same_shape({false, picture.shape(0), picture.shape(1), picture.shape(2)}))
+            throw rbnn::Invalid("a given picture has another shape than its buffer");
+        values.emplace(index, picture.data());
+    }
+    std::map<std::size_t, std::vector<float>> seen;
+    {
+        nb::gil_scoped_release release;
+        seen = program.trace(image.data(), values);
+    }
+    std::map<std::size_t, Picture> result;
+    for (auto& [index, found] : seen) {
+        const rbnn::Buffer& buffer = program.buffers()[index];
+        auto* out = new std::vector<float>(std::move(found));
+        nb::capsule owner(out, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+        result.emplace(index, Picture(out->data(), {buffer.height, buffer.width, buffer.channels}, owner));
+    }
+    return result;
+}
+
 // Multiply-adds per second of xor + popcount in registers alone: the best of several runs that take `seconds` together.
 double popcount_limit(const std::string& name, double seconds) {
     using Clock = std::chrono::steady_clock;
@@ -216,6 +245,12 @@ NB_MODULE(_core, m) {
                 return program.profile(image.data(), repeats, threads);
             },
             array("image"), "repeats"_a, "threads"_a, "Seconds of each operation: the least of `repeats`.")
+        .def("trace", &trace_program, array("image"), "given"_a,
+             nb::sig("def trace(self, image: NDArray[numpy.float32], "
+                     "given: dict[int, NDArray[numpy.float32]]) "
+                     "-> dict[int, NDArray[numpy.float32]]"),
+             "What each operation writes for one image, by buffer (height, width, channels), signs as +1 and -1; a buffer "
+             "in `given` is overwritten before it is read.")
         .def_prop_ro("kernels", [](const rbnn::Program& program) { return program.kernels().name; })
         .def_prop_ro("arena_bytes", &rbnn::Program::arena_bytes);
     m.def(

@@ -16,6 +16,9 @@ constexpr std::size_t words_for(std::size_t bits) { return (bits + kWordBits - 1
 // Packs `rows` rows of `n` floats each: bit = value > 0.  `out` holds rows × words_for(n) words.
 void pack_rows(const float* values, std::size_t rows, std::size_t n, Word* out);
 
+// The reverse: +1 and −1.
+void unpack_rows(const Word* words, std::size_t rows, std::size_t n, float* out);
+
 // n − 2·popcount(a xor b): the dot product of two rows of n values ±1.
 std::int64_t dot(const Word* a, const Word* b, std::size_t n);
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "bits.h"
 #include "threads.h"
 
 namespace rbnn {
@@ -84,7 +85,11 @@ Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, st
                  const Kernels& kernels)
     : buffers_(check_buffers(std::move(buffers))), input_(input), output_(output), kernels_(kernels) {
     check_order(specs);
-    for (const Spec& spec : specs) operations_.push_back(make(Reader(spec, buffers_, kernels_)));
+    for (const Spec& spec : specs) {
+        operations_.push_back(make(Reader(spec, buffers_, kernels_)));
+        written_.emplace_back();
+        for (const auto& [role, index] : spec.outputs) written_.back().push_back(index);
+    }
     plan(specs);
 }
 
@@ -195,6 +200,35 @@ std::vector<double> Program::profile(const float* image, std::size_t repeats, in
     }
     lease.give(std::move(arena));
     return best;
+}
+
+std::map<std::size_t, std::vector<float>> Program::trace(const float* image,
+                                                         const std::map<std::size_t, const float*>& given) const {
+    Lease lease(*this, 1);
+    AlignedBytes arena = lease.take();
+    const Run run{reinterpret_cast<std::byte*>(arena.data()), 1};
+    std::map<std::size_t, std::vector<float>> seen;
+    load(image, run);
+    for (std::size_t i = 0; i < operations_.size(); ++i) {
+        operations_[i]->run(run);
+        for (const std::size_t index : written_[i]) {
+            const Buffer& buffer = buffers_[index];
+            std::vector<float>& values = seen[index];
+            values.resize(buffer.values());
+            if (buffer.bits)
+                unpack_rows(run.words(buffer), buffer.pixels(), buffer.channels, values.data());
+            else
+                std::copy_n(run.floats(buffer), buffer.values(), values.data());
+            const auto chosen = given.find(index);
+            if (chosen == given.end()) continue;
+            if (buffer.bits)
+                pack_rows(chosen->second, buffer.pixels(), buffer.channels, run.words(buffer));
+            else
+                std::copy_n(chosen->second, buffer.values(), run.floats(buffer));
+        }
+    }
+    lease.give(std::move(arena));
+    return seen;
 }
 
 }  // namespace rbnn

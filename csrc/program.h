@@ -1,5 +1,6 @@
 // A network that is ready to run: checked operations over one planned block of memory.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -18,9 +19,14 @@ public:
     bool run(const float* images, std::size_t count, float* out, int threads) const;
     // Seconds of each operation for one picture: the least of `repeats`.
     std::vector<double> profile(const float* image, std::size_t repeats, int threads) const;
+    // What each operation writes for one picture, by buffer; signs are ±1.  A buffer in `given` (height, width, channels) is
+    // overwritten with those values before anything reads it: each operation can be seen at work on chosen inputs.
+    std::map<std::size_t, std::vector<float>> trace(const float* image,
+                                                    const std::map<std::size_t, const float*>& given) const;
 
     const Buffer& input() const { return buffers_[input_]; }
     const Buffer& output() const { return buffers_[output_]; }
+    const std::vector<Buffer>& buffers() const { return buffers_; }
     const Kernels& kernels() const { return kernels_; }
     std::size_t arena_bytes() const { return arena_bytes_; }
 
@@ -34,6 +40,7 @@ private:
 
     std::vector<Buffer> buffers_;        // with their places; operations point into it
     std::vector<Made> operations_;
+    std::vector<std::vector<std::size_t>> written_;  // buffers, by operation
     std::size_t input_, output_;
     const Kernels& kernels_;
     std::size_t arena_bytes_ = 0;

@@ -104,3 +104,25 @@ def test_a_profile_names_every_operation() -> None:
 def test_the_runtime_never_imports_torch() -> None:
     code = "import sys, rbnn.runtime; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_trace_shows_every_buffer(kernels: str) -> None:
+    graph = small_network()
+    seen, wanted = Session(graph, kernels=kernels).trace(images(3), {}), reference.run_all(graph, images(3))
+    assert set(seen) == set(wanted) - {"image"}
+    for name, values in seen.items():
+        np.testing.assert_allclose(values, wanted[name], rtol=1e-4, atol=1e-4)
+
+
+def test_a_trace_takes_given_values_in_place_of_computed_ones() -> None:
+    graph, rng = small_network(), np.random.default_rng(2)
+    bits = np.where(rng.random((2, 8, 8, 16)) < 0.5, np.float32(1), np.float32(-1))
+    floats = rng.normal(size=(2, 8, 8, 16)).astype(np.float32)
+    seen = Session(graph).trace(images(2), {"a.bits": bits, "a": floats})
+    operation = next(each for each in graph.operations if each.name == "one")
+    tensors = {role: graph.tensors[name] for role, name in operation.tensors.items()}
+    wanted = reference.run_operation(operation, {"x": bits, "residual": floats}, tensors, {}, 2)
+    np.testing.assert_array_equal(seen["b"], wanted["float"])
+    np.testing.assert_array_equal(seen["b.bits"], wanted["bits"])
+    assert not np.array_equal(seen["a"], floats)  # what the stem itself wrote

@@ -62,6 +62,17 @@ class Session:
         seconds = self._program.profile(checked, repeats, self.threads)
         return list(zip(self.graph.operations, seconds, strict=True))
 
+    def trace(self, images: ArrayLike, given: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+        """What the operations write, by buffer, as (N, height, width, channels), signs as ±1.  A buffer in ``given``
+        gets those values before anything reads it: so each operation can be seen at work on chosen inputs."""
+        numbers = {name: index for index, name in enumerate(self.graph.buffers)}
+        found = []
+        for index, image in enumerate(self._checked(images)):
+            chosen = {numbers[name]: np.ascontiguousarray(values[index]) for name, values in given.items()}
+            found.append(self._program.trace(image[None], chosen))
+        written = [name for operation in self.graph.operations for name in operation.outputs.values()]
+        return {name: np.stack([each[numbers[name]] for each in found]) for name in written} if found else {}
+
     def _checked(self, images: ArrayLike) -> NDArray[np.float32]:
         array = np.asarray(images)
         if array.dtype != np.float32:
