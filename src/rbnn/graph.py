@@ -53,6 +53,9 @@ class Graph:
             written.update(operation.outputs.values())
         if self.output not in written or self.buffers[self.output].type != "float":
             raise PackError(f"the output {self.output!r} is not a float buffer that some operation writes")
+        answers = self.buffers[self.output].shape[2]
+        if self.input.classes and len(self.input.classes) != answers:
+            raise PackError(f"{len(self.input.classes)} names of classes for {answers} answers")
 
 
 def _check_buffer(name: str, buffer: Buffer) -> None:

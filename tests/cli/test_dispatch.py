@@ -7,16 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from answers import Rbnn
+from answers import WITHOUT_TORCH, Rbnn
 
 from rbnn import __version__, cli
 from rbnn.errors import RbnnError
 
 
-def fresh(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def fresh(code: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A new interpreter, in which nothing has been imported yet."""
     env = os.environ | environment
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120, env=env)
 
 
 def test_help_lists_every_command_with_what_it_does(rbnn: Rbnn) -> None:
@@ -59,8 +59,7 @@ def test_help_needs_neither_torch_nor_numpy() -> None:
 
 
 def test_without_torch_a_command_says_what_to_install() -> None:
-    code = "import sys; sys.modules['torch'] = None; from rbnn.cli import main; sys.exit(main(['eval', 'net']))"
-    done = fresh(code)
+    done = fresh(WITHOUT_TORCH, "eval", "net")
     assert done.returncode == 2
     assert done.stderr == "rbnn: `rbnn eval` needs torch: pip install 'rbnn[train]'\n"
 

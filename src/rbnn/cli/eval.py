@@ -1,4 +1,4 @@
-"""`rbnn eval`: accuracy of a trained network on a test set."""
+"""`rbnn eval`: accuracy of a trained or packed network on a test set."""
 
 import json
 from dataclasses import dataclass
@@ -6,56 +6,88 @@ from pathlib import Path
 
 import tyro
 
+from rbnn.cli._packed import cores, is_packed, normalisation, picture_side
+from rbnn.data import FolderSet, ImageSet
+from rbnn.errors import ConfigError, DataError
+
 
 @dataclass(frozen=True)
 class Eval:
-    """Top-1 and top-5 accuracy, in percent, of a trained network on a test set.
+    """Top-1 and top-5 accuracy, in percent, of a trained network on a test set.  A packed file needs no torch.
 
     Example: rbnn eval runs/first --data cifar10 --data-dir data --json
     """
 
     net: tyro.conf.Positional[Path]
-    """Run directory (its best epoch) or checkpoint."""
+    """Run directory (its best epoch), checkpoint or packed file (.rbnn)."""
     data: str = ""
-    """Data set; by default the one that the network was trained on."""
+    """Data set; by default the one that the network was trained on, which a packed file does not know."""
     data_dir: Path = Path("data")
     """Where data sets live."""
     batch_size: int = 256
     """Images per forward pass."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    """auto, cpu, cuda, cuda:N or mps; a packed file runs on the CPU."""
     json: bool = False
     """Print JSON: {"top1": …, "top5": …}."""
 
 
 def run(options: Eval) -> None:
     """Evaluate and print."""
+    found, count, name = _packed(options) if is_packed(options.net) else _trained(options)
+    if options.json:
+        print(json.dumps({"top1": round(found["top1"], 4), "top5": round(found["top5"], 4)}))
+    else:
+        print(
+            f"{options.net} on {count:,} test images of {name}: "
+            f"top-1 {found['top1']:.2f} %, top-5 {found['top5']:.2f} %"
+        )
+
+
+def _trained(options: Eval) -> tuple[dict[str, float], int, str]:
     import torch
 
-    from rbnn import data
-    from rbnn.errors import DataError
     from rbnn.training.batches import Batches
     from rbnn.training.checkpoint import load_network
     from rbnn.training.distributed import Processes, choose_device
     from rbnn.training.evaluate import evaluate
 
     network = load_network(options.net)
-    name = options.data or network.config.data
-    tests = data.load(name, options.data_dir, "test")
     contract = network.contract
-    if (tests.classes, tests.channels) != (contract.classes, contract.channels):
-        raise DataError(
-            f"{options.net} knows {len(contract.classes)} classes of {contract.channels}-channel pictures of "
-            f"{network.config.data}; {name} has others: choose the data set that it was trained on"
-        )
+    tests = _tests(options, options.data or network.config.data, contract.classes, contract.channels)
     here = Processes(0, 1, choose_device(options.device))
     batches = Batches(tests, options.batch_size, train=False, seed=0, image_size=contract.image_size, workers=2)
     model = network.model.to(here.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    result = evaluate(model, batches, here)
-    if options.json:
-        print(json.dumps({"top1": round(result["top1"], 4), "top5": round(result["top5"], 4)}))
-    else:
-        print(
-            f"{options.net} on {len(tests):,} test images of {name}: "
-            f"top-1 {result['top1']:.2f} %, top-5 {result['top5']:.2f} %"
+    return evaluate(model, batches, here), len(tests), tests.name
+
+
+def _packed(options: Eval) -> tuple[dict[str, float], int, str]:
+    from rbnn.runtime import Session
+    from rbnn.runtime.evaluate import evaluate
+
+    if options.device not in ("auto", "cpu"):
+        raise ConfigError(f"device {options.device!r} is not to be had here: a packed file runs on the CPU")
+    if options.batch_size < 1:
+        raise ConfigError(f"batch_size should be positive, not {options.batch_size}")
+    session = Session(options.net, threads=cores())
+    side = picture_side(options.net, session.graph)
+    if not options.data:
+        raise ConfigError(f"{options.net} does not know its data set: add --data NAME")
+    tests = _tests(options, options.data, session.classes, session.input_shape[0])
+    if isinstance(tests, ImageSet) and tests.image_size != side:
+        raise DataError(f"{options.net} takes pictures of {side}×{side}, those of {tests.name} have {tests.image_size}")
+    normalised = normalisation(options.net, session.graph)
+    return evaluate(session, tests, *normalised, options.batch_size), len(tests), tests.name
+
+
+def _tests(options: Eval, name: str, classes: tuple[str, ...], channels: int) -> ImageSet | FolderSet:
+    """The test set, if it is one that the network has been trained for."""
+    from rbnn import data
+
+    tests = data.load(name, options.data_dir, "test")
+    if (tests.classes, tests.channels) != (classes, channels):
+        raise DataError(
+            f"{options.net} knows {len(classes)} classes of {channels}-channel pictures; {name} has others: "
+            "choose the data set that it was trained on"
         )
+    return tests

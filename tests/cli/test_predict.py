@@ -1,0 +1,169 @@
+"""`rbnn predict` and `rbnn eval` on packed files: against the oracle, without torch, and with bad input."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from answers import WITHOUT_TORCH, Rbnn
+from packed_networks import small_network
+from PIL import Image
+
+from rbnn import packfile
+from rbnn.data import preprocess
+from rbnn.graph import Graph, Input
+from rbnn.kinds import Buffer
+from rbnn.runtime import reference
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """net.rbnn, and a set of pictures in which folder "a" has three and the others two."""
+    monkeypatch.chdir(tmp_path)
+    packfile.write(small_network(), tmp_path / "net.rbnn")
+    rng = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for name, count in zip("abcde", (3, 2, 2, 2, 2), strict=True):
+            folder = tmp_path / "image-folder" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(rng.integers(0, 256, (11, 8, 3), np.uint8)).save(folder / f"{i}.png")
+    return tmp_path
+
+
+def logits(graph: Graph, *paths: Path) -> np.ndarray:
+    """What the oracle answers; 11×8 pixels are cut to the middle 8×8."""
+    pixels = np.stack([np.asarray(Image.open(path))[2:10] for path in paths]).astype(np.float64)
+    images = (pixels / 255 - graph.input.mean) / graph.input.std
+    return reference.run(graph, images.transpose(0, 3, 1, 2).astype(np.float32))
+
+
+def test_a_packed_file_answers_as_the_oracle(place: Path, rbnn: Rbnn) -> None:
+    paths = sorted((place / "image-folder" / "test").rglob("*.png"))
+    answer = rbnn("predict", "net.rbnn", *paths, "--json", "--top", "9")
+    assert (answer.code, answer.err) == (0, "")
+    found = json.loads(answer.out)
+    assert [each["image"] for each in found] == list(map(str, paths))
+    for each, row in zip(found, logits(small_network(), *paths), strict=True):
+        wanted = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
+        assert sorted(top["class"] for top in each["top"]) == list("abcde")  # there are no nine
+        assert [top["probability"] for top in each["top"]] == sorted(
+            (top["probability"] for top in each["top"]), reverse=True
+        )
+        for top in each["top"]:
+            assert top["class"] == "abcde"[top["index"]]
+            assert top["probability"] == pytest.approx(wanted[top["index"]], abs=2e-5)
+
+
+def test_a_table_names_the_likeliest(place: Path, rbnn: Rbnn) -> None:
+    picture = place / "image-folder" / "test" / "a" / "0.png"
+    name = "abcde"[int(logits(small_network(), picture).argmax())]
+    lines = rbnn("predict", "net.rbnn", "image-folder/test/a/0.png", "--top", "1").out.splitlines()
+    (line,) = [line for line in lines if "0.png" in line]
+    assert line.split("│")[2].strip() == name
+    assert len(lines) == 5
+
+
+def test_classes_without_names_have_numbers(place: Path, rbnn: Rbnn) -> None:
+    graph = small_network()
+    packfile.write(replace(graph, input=replace(graph.input, classes=())), place / "plain.rbnn")
+    (found,) = json.loads(rbnn("predict", "plain.rbnn", "image-folder/test/a/0.png", "--json").out)
+    assert found["top"][0]["class"] == f"class {found['top'][0]['index']}"
+
+
+def test_a_checkpoint_answers_as_its_model(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:
+    import torch
+
+    from rbnn.training.checkpoint import load_network
+
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8), np.uint8)).save(tmp_path / "digit.png")
+    (found,) = json.loads(rbnn("predict", run_directory, tmp_path / "digit.png", "--json").out)
+    network = load_network(run_directory)
+    pixels = preprocess.picture(tmp_path / "digit.png", 8, 1)[None]
+    images = preprocess.normalise(pixels, network.contract.mean, network.contract.std)
+    with torch.no_grad():
+        wanted = network.model.eval()(torch.from_numpy(images)).softmax(1)[0]
+    for top in found["top"]:
+        assert top["probability"] == pytest.approx(float(wanted[top["index"]]), abs=1e-5)
+
+
+@pytest.mark.parametrize("renamed", ["net.rbnn", "renamed.bin"])
+def test_accuracy_of_a_packed_file(renamed: str, place: Path, rbnn: Rbnn) -> None:
+    (place / "net.rbnn").rename(place / renamed)
+    paths = sorted((place / "image-folder" / "test").rglob("*.png"))
+    answers, labels = logits(small_network(), *paths).argmax(1), np.array(["abcde".index(p.parent.name) for p in paths])
+    words = "eval", renamed, "--data", "image-folder", "--data-dir", place
+    for more in ([], ["--batch-size", "2"]):
+        found = json.loads(rbnn(*words, "--json", *more).out)
+        assert found == {"top1": round(100 * float((answers == labels).mean()), 4), "top5": 100.0}
+    assert "on 11 test images of image-folder: top-1" in rbnn(*words).out
+
+
+def variant(name: str) -> Graph:
+    """A network that commands for pictures cannot serve."""
+    graph = small_network()
+    if name == "unnormalised.rbnn":
+        return replace(graph, input=Input("image"))
+    if name == "map.rbnn":
+        return replace(graph, output="e", input=replace(graph.input, classes=()))
+    buffers = {"image": Buffer("float", (8, 9, 3))}
+    return Graph(Input("image", (0.5,), (0.5,)), "image", buffers, [], {})
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["predict", "net.rbnn"], "no picture given"),
+        (["predict", "net.rbnn", "none.png"], "there is no picture none.png"),
+        (["predict", "net.rbnn", "text.png"], "text.png cannot be read as a picture"),
+        (["predict", "net.rbnn", "half.png"], "half.png cannot be read as a picture"),
+        (["predict", "net.rbnn", "image-folder"], "image-folder cannot be read as a picture"),
+        (["predict", "net.rbnn", "picture.png", "--top", "0"], "top is at least 1, got 0"),
+        (["predict", "none.rbnn", "picture.png"], "none.rbnn: no such file"),
+        (["predict", "text.rbnn", "picture.png"], "text.rbnn: not a packed network"),
+        (["predict", "half.rbnn", "picture.png"], "half.rbnn: not a packed network, or only a part of one"),
+        (["predict", "picture.png", "picture.png"], "picture.png is not a readable checkpoint"),
+        (["predict", "image-folder", "picture.png"], "image-folder holds neither best.pt nor last.pt"),
+        (["predict", "unnormalised.rbnn", "picture.png"], "does not say how pictures are normalised"),
+        (["predict", "map.rbnn", "picture.png"], "answers with a map, not with classes"),
+        (["predict", "oblong.rbnn", "picture.png"], "takes pictures of 8×9, and only square ones"),
+        (["eval", "none.rbnn"], "none.rbnn: no such file"),
+        (["eval", "net.rbnn"], "net.rbnn does not know its data set: add --data NAME"),
+        (["eval", "net.rbnn", "--data", "digits"], "net.rbnn knows 5 classes of 3-channel pictures; digits has others"),
+        (["eval", "net.rbnn", "--data", "image-folder", "--device", "cuda"], "a packed file runs on the CPU"),
+        (["eval", "net.rbnn", "--data", "image-folder", "--batch-size", "0"], "batch_size should be positive, not 0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_one_sentence(words: list[str], says: str, place: Path, rbnn: Rbnn) -> None:
+    picture = place / "picture.png"
+    Image.new("RGB", (8, 8)).save(picture)
+    (place / "text.png").write_text("no picture")
+    (place / "half.png").write_bytes(picture.read_bytes()[:40])
+    (place / "text.rbnn").write_text("no network " * 20)
+    (place / "half.rbnn").write_bytes((place / "net.rbnn").read_bytes()[:2000])
+    for name in ("unnormalised.rbnn", "map.rbnn", "oblong.rbnn"):
+        if name in words:
+            packfile.write(variant(name), place / name)
+    answer = rbnn(*words)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("rbnn: ")
+    assert says in answer.err
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "net.rbnn", "image-folder/test/a/0.png"],
+        ["eval", "net.rbnn", "--data", "image-folder", "--data-dir", "."],
+    ],
+    ids=" ".join,
+)
+def test_neither_needs_torch(words: list[str], place: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_TORCH, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
