@@ -38,7 +38,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/rotation.py
 	$(BIN)/rbnn bench --kernels
 
-# The engine under AddressSanitizer and UndefinedBehaviorSanitizer, and its NEON kernels under emulation.
+# The engine under AddressSanitizer and UndefinedBehaviorSanitizer, and the kernels of other machines under emulation.
 sanitize: $(VENV)/installed
 	$(BIN)/python -m pytest -m compiles $(PYTEST)
 

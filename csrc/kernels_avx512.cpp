@@ -54,8 +54,8 @@ void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std
             for (std::size_t c = half; c < half + kHalf; ++c) *to++ = c < channels ? rows[c * words + k] : 0;
 }
 
-// Pins a sum to one register: GCC would copy sums from step to step.
-RBNN_INLINE void keep(__m512i& sum) { asm("" : "+v"(sum)); }
+// Pins a value to one register: GCC would copy sums from step to step.
+RBNN_INLINE void keep(__m512i& value) { asm("" : "+v"(value)); }
 
 template <int kPixels>
 RBNN_INLINE void count_tile(const BinaryConv& job, const Word* weights, std::size_t pixel,
@@ -117,8 +117,7 @@ double limit(std::size_t rounds, Word seed, Word* result) {
             keep(acc[i]);
         }
         // The compiler must not see that each round does the same.
-        asm volatile("" : "+v"(a[0]), "+v"(a[1]), "+v"(a[2]), "+v"(a[3]));
-        asm volatile("" : "+v"(w[0]), "+v"(w[1]), "+v"(w[2]), "+v"(w[3]));
+        for (int i = 0; i < 4; ++i) keep(a[i]), keep(w[i]);
     }
     // Written out: a loop over the sums would put them into memory from the start.
     const auto mix = [](__m512i p, __m512i q, __m512i r, __m512i s) {
@@ -126,7 +125,7 @@ double limit(std::size_t rounds, Word seed, Word* result) {
     };
     const __m512i all = mix(mix(acc[0], acc[1], acc[2], acc[3]), mix(acc[4], acc[5], acc[6], acc[7]),
                             mix(acc[8], acc[9], acc[10], acc[11]), mix(acc[12], acc[13], acc[14], acc[15]));
-    *result = static_cast<Word>(_mm512_reduce_add_epi64(all));
+    *result = static_cast<Word>(_mm_cvtsi128_si64(_mm512_castsi512_si128(all)));
     return static_cast<double>(rounds) * 16 * 512;
 }
 
