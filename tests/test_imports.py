@@ -13,7 +13,7 @@ import rbnn
 ROOT = Path(rbnn.__file__).parent
 
 LEAVES = {"errors", "files", "_core"}
-TORCH_SIDE = ["functional", "methods", "nn", ("convert", "schedule", "optim"), "models", "training"]
+TORCH_SIDE = ["functional", "methods", "nn", ("convert", "schedule", "optim"), "models", "training", "reproduce"]
 PACKED_SIDE = {
     "data": set(),
     "kinds": set(),
@@ -32,7 +32,8 @@ def allowed() -> dict[str, set[str]]:
         parts = {step} if isinstance(step, str) else set(step)
         rules |= {part: set(below) for part in parts}
         below |= parts
-    rules["training"] |= {"data"}  # it has to get its pictures from somewhere
+    for part in ("training", "reproduce"):
+        rules[part] |= {"data"}  # they have to get their pictures from somewhere
     rules |= {part: set(others) for part, others in PACKED_SIDE.items()}
     everything = below | set(PACKED_SIDE) | (BOTH_SIDES - {"cli"})
     rules |= dict.fromkeys(BOTH_SIDES, everything)

@@ -82,8 +82,9 @@ class RBNN(Method):
         self.rotates = rotation != "none"
         if self.rotates:
             n1, n2 = rotation_shape(weight.numel() // self.groups)
-            self.register_buffer("R1", random_orthogonal(n1).to(weight))
-            self.register_buffer("R2", random_orthogonal(n2).to(weight))
+            generator = torch.Generator().manual_seed(_fingerprint(weight))
+            self.register_buffer("R1", random_orthogonal(n1, generator).to(weight))
+            self.register_buffer("R2", random_orthogonal(n2, generator).to(weight))
             self.register_buffer("rotated_at", torch.tensor(-1, dtype=torch.int64, device=weight.device))
         betas = {"filter": (filters,), "layer": (1,), "none": None}[alpha]
         self.beta = None if betas is None else nn.Parameter(weight.new_full(betas, beta_start))
@@ -147,3 +148,11 @@ class RBNN(Method):
 
     def decay_factors(self) -> dict[str, float]:
         return {"beta": self.beta_decay}
+
+
+def _fingerprint(weight: Tensor) -> int:
+    """A number that follows from the weight's bits.  The first rotation is drawn by it, not by torch's generator: so
+    networks that differ in their method alone start with the same weights."""
+    if weight.is_meta:
+        return 0
+    return int(weight.detach().float().contiguous().view(torch.int32).long().sum()) % 2**63

@@ -34,7 +34,7 @@ def _options_from_words(words: list[str]) -> dict[str, Any]:
     return options
 
 
-_KEY_VALUE = PrimitiveConstructorSpec(
+KEY_VALUE = PrimitiveConstructorSpec(
     nargs="*",
     metavar="KEY=VALUE ...",
     instance_from_str=_options_from_words,
@@ -51,7 +51,7 @@ class TrainConfig:
     """Network: see `rbnn models`."""
     method: str = "rbnn"
     """Binarization method: see `rbnn methods`; float trains the float twin."""
-    options: Annotated[dict[str, Any], _KEY_VALUE] = field(default_factory=dict)
+    options: Annotated[dict[str, Any], KEY_VALUE] = field(default_factory=dict)
     """Options of the method, as KEY=VALUE: see `rbnn methods`."""
     data: str = "digits"
     """Data set: digits, cifar10, cifar100, fashion-mnist or image-folder."""
@@ -129,6 +129,18 @@ class TrainConfig:
 
 # Fields that say where or how fast a run is computed, not what it computes: they may change on --resume.
 CIRCUMSTANCES = ("out", "data_dir", "workers", "device", "resume")
+
+
+def difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """Where two runs, as tables, compute something else: ``"lr = 0.1, not lr = 0.7"``; None where they do not."""
+    for key in before | now:
+        if key not in CIRCUMSTANCES and before.get(key) != now.get(key):
+            return f"{_setting(key, before)}, not {_setting(key, now)}"
+    return None
+
+
+def _setting(key: str, table: dict[str, Any]) -> str:
+    return f"{key} = {table[key]!r}" if key in table else f"no {key}"
 
 
 def from_table(table: dict[str, Any], base: TrainConfig | None = None, source: str = "recipe") -> TrainConfig:

@@ -22,7 +22,7 @@ from rbnn.nn import penalty
 from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
 from rbnn.training.batches import Batches
-from rbnn.training.config import CIRCUMSTANCES, CONFIG_NAME, TrainConfig, as_table, as_toml
+from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, as_toml, difference
 from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_parallel, processes
 from rbnn.training.evaluate import evaluate
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
@@ -130,13 +130,9 @@ class _Run:
     def _resume(self, last: Path) -> None:
         state = checkpoint.load_state(last)
         try:
-            before, now = state["config"], as_table(self.config)
-            for key in before | now:
-                if key not in CIRCUMSTANCES and before.get(key) != now.get(key):
-                    raise CheckpointError(
-                        f"{last} was trained with {_setting(key, before)}, not {_setting(key, now)}: "
-                        "change it back to resume"
-                    )
+            changed = difference(state["config"], as_table(self.config))
+            if changed:
+                raise CheckpointError(f"{last} was trained with {changed}: change it back to resume")
             checkpoint.load_weights(self.model, state["model"], last)
             self.optimizer.load_state_dict(state["optimizer"])
             self.schedule.load_state_dict(state["schedule"])
@@ -269,10 +265,6 @@ class _Run:
             )
         self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
         self._save()
-
-
-def _setting(key: str, table: dict[str, Any]) -> str:
-    return f"{key} = {table[key]!r}" if key in table else f"no {key}"
 
 
 @contextmanager

@@ -33,9 +33,14 @@ def create_optimizer(model: nn.Module, config: TrainConfig) -> SGD:
     return SGD(groups, config.lr, momentum=config.momentum, foreach=True)
 
 
+def warmup_epochs(config: TrainConfig) -> float:
+    """Epochs of warm-up: at most a tenth of the run."""
+    return min(float(config.warmup), config.epochs / 10)
+
+
 def learning_rate(config: TrainConfig, epoch: float) -> float:
     """Linear warm-up, then cosine to 0, at ``epoch`` (a fraction inside an epoch)."""
-    warmup = min(float(config.warmup), config.epochs / 10)
+    warmup = warmup_epochs(config)
     if epoch < warmup:
         return config.lr * epoch / warmup
     return config.lr * (1 + cos(pi * (epoch - warmup) / (config.epochs - warmup))) / 2

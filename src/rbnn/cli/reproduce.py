@@ -1,0 +1,183 @@
+"""`rbnn reproduce`: train the rows of a table of the paper, and print our numbers beside the paper's."""
+
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from rbnn.reproduce.plan import Run
+from rbnn.training.config import KEY_VALUE
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Train the rows of a table of the paper with equal budget, data order and initial weights.
+
+    Each row is a normal run directory, OUT/METHOD-MODEL[-OPTION=VALUE...]/seed-N; a system that stands in two tables is
+    trained once. OUT/TABLE.md and OUT/TABLE.json hold our numbers (mean and standard deviation over seeds) beside the
+    paper's. Runs that are done are kept; Ctrl-C leaves checkpoints, --resume continues from them.
+
+    Example: rbnn reproduce ablation --epochs 8 --seeds 0 1 --jobs 2 --data-dir data
+    """
+
+    table: tyro.conf.Positional[str]
+    """cifar10, imagenet (results), gradients (estimators), or ablation (the parts of RBNN)."""
+    rows: tuple[str, ...] = ()
+    """Only these rows, such as B+T or rbnn-resnet18; by default all of the table."""
+    epochs: int = 0
+    """Passes over the training set; 0 is the paper's number, 1000 on CIFAR-10 and 150 on ImageNet."""
+    seeds: tuple[int, ...] = (0,)
+    """A run of each row for each seed."""
+    jobs: int = 1
+    """Runs side by side, each with its share of the threads."""
+    threads: int = 0
+    """Threads of all runs together; 0 takes all processors."""
+    data_dir: Path = Path("data")
+    """Where data sets live (filled by `rbnn data`)."""
+    data: str = ""
+    """Another data set than the table's, for a try."""
+    limit: int = 0
+    """Use only so many training images, always the same ones; 0 uses all."""
+    batch_size: int = 0
+    """Images per step; 0 takes the published 256 or 512, less for a small set so that an epoch has 16 steps."""
+    accumulate: int = 1
+    """Micro-batches per step, for less memory."""
+    options: Annotated[dict[str, Any], KEY_VALUE] = field(default_factory=dict)
+    """Options of all RBNN rows, as KEY=VALUE, such as rotation=layer; see `rbnn methods`."""
+    workers: int = 2
+    """Processes of each run that decode picture files (image-folder)."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    out: Path = Path("runs/reproduce")
+    """Directory of the runs and tables."""
+    resume: bool = False
+    """Continue runs that were interrupted."""
+    json: bool = False
+    """Print the table as JSON."""
+
+
+def run(options: Reproduce) -> None:
+    """Plan, train what is missing, summarise."""
+    from rbnn.errors import ConfigError, TrainingError
+    from rbnn.reproduce.plan import make_budget, plan
+    from rbnn.reproduce.runner import Runner
+    from rbnn.reproduce.summary import summarise
+    from rbnn.reproduce.tables import find_table
+    from rbnn.training.distributed import choose_device
+
+    table = find_table(options.table)
+    rows = table.chosen(options.rows)
+    if not options.seeds or len(set(options.seeds)) < len(options.seeds):
+        raise ConfigError(f"seeds are one or more different numbers, got {' '.join(map(str, options.seeds)) or 'none'}")
+    choose_device(options.device)
+    runner = Runner(options.jobs, options.threads or os.cpu_count() or 1)
+    budget = make_budget(
+        table,
+        options.data_dir,
+        name=options.data,
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        accumulate=options.accumulate,
+        limit=options.limit,
+    )
+    circumstances: dict[str, Any] = {"out": options.out, "data_dir": options.data_dir}
+    circumstances |= {"workers": options.workers, "device": options.device}
+    every = plan(table, options.seeds, budget, options.options, **circumstances)
+    missing = [one for one in every if one.row in rows and not one.done()]
+    for one in missing:
+        one.check(options.resume)
+    failed: dict[str, str] = {}
+
+    def write() -> dict[str, Any]:
+        summary = summarise(table, budget, every, failed)
+        _write(options, summary)
+        return summary
+
+    write()
+    try:
+        with _Watch(missing) as watch:
+            complaints = runner.train(missing, watch.look, lambda ended: write())
+    except KeyboardInterrupt:
+        print("stopped; the same command with --resume continues", file=sys.stderr)
+        raise
+    failed |= {one.name: said for one, said in complaints}
+    _show(options, write(), {row.name for row in rows})
+    if failed:
+        name, said = next(iter(failed.items()))
+        raise TrainingError(f"{len(failed)} of {len(missing)} runs failed; {name}: {said}")
+
+
+class _Watch:
+    """A bar for each run that has begun, on stderr; nothing where that is not a terminal."""
+
+    def __init__(self, runs: list[Run]) -> None:
+        console = Console(stderr=True)
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("epochs  {task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.tasks = [
+            (one, self.bars.add_task(one.name, total=one.config.epochs, figures="", visible=False)) for one in runs
+        ]
+
+    def __enter__(self) -> "_Watch":
+        self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bars.stop()
+
+    def look(self) -> None:
+        for one, task in self.tasks if not self.bars.disable else ():
+            if not one.out.exists():
+                continue
+            log = one.log()
+            figures = f"test {log[-1]['top1']:.2f} %" if log else ""
+            self.bars.update(task, completed=len(log), figures=figures, visible=True)
+
+
+def _write(options: Reproduce, summary: dict[str, Any]) -> None:
+    from rbnn.files import write_whole
+    from rbnn.reproduce.plan import suffix
+    from rbnn.reproduce.summary import markdown
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    name = f"{options.table}{suffix(options.options)}"
+    for ending, text in (("md", markdown(summary)), ("json", json.dumps(summary, indent=2) + "\n")):
+        write_whole(options.out / f"{name}.{ending}", partial(_put, text))
+
+
+def _put(text: str, file: BinaryIO) -> None:
+    file.write(text.encode())
+
+
+def _show(options: Reproduce, summary: dict[str, Any], names: set[str]) -> None:
+    from rbnn.reproduce.summary import NOTHING, budget_sentence, cells
+
+    if options.json:
+        print(json.dumps(summary, indent=2))
+        return
+    heads, lines = cells(summary)
+    shown = Table(title=summary["title"])
+    for number, head in enumerate(heads[:1] + heads[3:]):  # a row's name tells network and method
+        shown.add_column(head, justify="right" if number else "left", no_wrap=not number)
+    for line in lines:
+        if line[0] in names or line[4] != NOTHING:
+            shown.add_row(*line[:1], *line[3:])
+    console = Console()
+    console.print(shown)
+    console.print(budget_sentence(summary), highlight=False, soft_wrap=True)
+    console.print(f"runs and tables in {options.out}", highlight=False, soft_wrap=True)

@@ -1,0 +1,122 @@
+"""From a table to training runs, all with the same budget, data order and initial weights.
+
+A run lives in ``OUT/METHOD-MODEL[-OPTION=VALUE…]/seed-N``, named by the options that are not the project's default: a
+system that stands in two tables is trained once.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rbnn import data
+from rbnn.errors import ConfigError
+from rbnn.methods import check_method, method_options
+from rbnn.reproduce.tables import PaperTable, Row, check_options
+from rbnn.training import checkpoint
+from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, difference, read_recipe
+from rbnn.training.log import LOG, read_log
+
+FEWEST_STEPS, SMALLEST_BATCH = 16, 16
+"""An epoch of a small data set has so many steps, as long as its batches are not smaller than that."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every row of a table gets."""
+
+    epochs: int
+    batch_size: int
+    accumulate: int
+    data: str
+    limit: int
+    images: int
+    """Training images per epoch."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row with one seed."""
+
+    row: Row
+    config: TrainConfig
+
+    @property
+    def out(self) -> Path:
+        return self.config.directory
+
+    @property
+    def name(self) -> str:
+        return f"{self.row.name}, seed {self.config.seed}"
+
+    def stranger(self) -> str | None:
+        """What is different about the run that the directory holds, if it is not this one."""
+        recipe = self.out / CONFIG_NAME
+        return difference(as_table(read_recipe(recipe)), as_table(self.config)) if recipe.exists() else None
+
+    def begun(self) -> bool:
+        """Whether there is something to continue."""
+        return self.stranger() is None and (self.out / checkpoint.LAST).exists()
+
+    def done(self) -> bool:
+        """Whether its last epoch is over and saved."""
+        return self.begun() and checkpoint.load_state(self.out / checkpoint.LAST).get("epoch") == self.config.epochs
+
+    def check(self, resume: bool) -> None:
+        """Raises where the directory is taken: by another run, or by the beginning of this one unless ``resume``."""
+        changed = self.stranger()
+        if changed:
+            raise ConfigError(f"{self.out} holds a run with {changed}: change it back, or choose another --out")
+        if self.begun() and not resume:
+            raise ConfigError(f"{self.out} was interrupted: add --resume to continue it, or choose another --out")
+
+    def log(self) -> list[dict[str, Any]]:
+        """The epochs so far."""
+        return read_log(self.out / LOG)
+
+
+def make_budget(
+    table: PaperTable, data_dir: Path, *, name: str, epochs: int, batch_size: int, accumulate: int, limit: int
+) -> Budget:
+    """The published budget where ``name``, ``epochs`` or ``batch_size`` are not given."""
+    name = name or table.data
+    images = len(data.load(name, data_dir, "train"))
+    images = min(images, limit) if limit else images
+    published = min(table.batch_size, max(SMALLEST_BATCH, images // FEWEST_STEPS))
+    return Budget(epochs or table.epochs, batch_size or published, accumulate, name, limit, images)
+
+
+def suffix(options: dict[str, Any]) -> str:
+    """Options as part of a file name."""
+    return "".join(f"-{key}={options[key]}" for key in sorted(options))
+
+
+def plan(
+    table: PaperTable, seeds: tuple[int, ...], budget: Budget, more: dict[str, Any], **circumstances: Any
+) -> list[Run]:
+    """The runs of all rows, seed by seed, so that a table with one seed is complete first.  ``more`` are options of all
+    RBNN rows; ``circumstances`` say where it is computed: out, data_dir, workers, device."""
+    check_method("rbnn", more)
+    check_options(more)
+    out = Path(circumstances.pop("out"))
+    runs = []
+    for seed in seeds:
+        for row in table.rows:
+            defaults = method_options(row.method)
+            options = row.all_options(more, defaults)
+            changed = {key: value for key, value in options.items() if value != defaults[key]}
+            config = TrainConfig(
+                model=row.model,
+                method=row.method,
+                options=options,
+                data=budget.data,
+                epochs=budget.epochs,
+                batch_size=budget.batch_size,
+                accumulate=budget.accumulate,
+                limit=budget.limit,
+                warmup=table.warmup,
+                seed=seed,
+                out=out / f"{row.method}-{row.model}{suffix(changed)}" / f"seed-{seed}",
+                **circumstances,
+            )
+            runs.append(Run(row, config))
+    return runs

@@ -1,0 +1,123 @@
+"""Training runs as processes of their own, some side by side."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from rbnn.errors import ConfigError
+from rbnn.files import write_whole
+from rbnn.reproduce.plan import Run
+from rbnn.training.config import CONFIG_NAME, as_toml
+
+OUTPUT, LOCK = "output.txt", ".lock"
+PAUSE = 0.2
+"""Seconds between two looks at the processes."""
+
+Complaints = list[tuple[Run, str]]
+
+
+@dataclass
+class _Started:
+    run: Run
+    process: subprocess.Popen[bytes]
+    lock: IO[bytes]
+
+
+class Runner:
+    """Starts runs as processes, ``jobs`` at a time; ``threads`` are divided among them."""
+
+    def __init__(self, jobs: int, threads: int) -> None:
+        if jobs < 1 or threads < 1:
+            raise ConfigError(f"jobs and threads are at least 1, got {jobs} and {threads}")
+        self.jobs, self.threads = jobs, max(1, threads // jobs)
+        self.started: list[_Started] = []
+        self.stopping = False
+
+    def train(self, runs: list[Run], looked: Callable[[], object], ended: Callable[[Run], object]) -> Complaints:
+        """Train all of them.  ``looked`` is called now and then, ``ended`` after each run.  Returns the complaints of
+        those that failed.  Ctrl-C lets each write its checkpoint; a second one stops them at once."""
+        waiting = list(runs)
+        failed: Complaints = []
+        with self._signals_forwarded():
+            try:
+                while self.started or (waiting and not self.stopping):
+                    while waiting and len(self.started) < self.jobs and not self.stopping:
+                        self.started.append(self._start(waiting.pop(0)))
+                    time.sleep(PAUSE)
+                    looked()
+                    for one in [one for one in self.started if one.process.poll() is not None]:
+                        self._release(one)
+                        if one.process.returncode and not self.stopping:
+                            failed.append((one.run, _last_line(one.run.out / OUTPUT)))
+                        ended(one.run)
+            except BaseException:
+                self._send(signal.SIGINT)
+                for one in list(self.started):
+                    one.process.wait()
+                    self._release(one)
+                raise
+        if self.stopping:
+            raise KeyboardInterrupt
+        return failed
+
+    def _start(self, run: Run) -> _Started:
+        """`rbnn train DIRECTORY`: the directory's config.toml is the recipe."""
+        run.out.mkdir(parents=True, exist_ok=True)
+        lock = (run.out / LOCK).open("ab")
+        try:
+            # The process inherits the lock: it holds as long as somebody trains here, even if we are killed.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise ConfigError(
+                f"another process trains {run.out} just now: wait for it, or choose another --out"
+            ) from None
+        resume = ["--resume"] if run.begun() else []
+        write_whole(run.out / CONFIG_NAME, lambda file: file.write(as_toml(run.config).encode()))
+        with (run.out / OUTPUT).open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rbnn", "train", str(run.out.absolute()), *resume],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"OMP_NUM_THREADS": str(self.threads)},
+                pass_fds=[lock.fileno()],
+                start_new_session=True,  # or a terminal's Ctrl-C would reach it twice, and the second stops at once
+            )
+        return _Started(run, process, lock)
+
+    def _release(self, one: _Started) -> None:
+        one.lock.close()
+        self.started.remove(one)
+
+    def _send(self, number: int) -> None:
+        for one in self.started:
+            one.process.send_signal(number)
+
+    @contextmanager
+    def _signals_forwarded(self) -> Iterator[None]:
+        def forward(number: int, frame: FrameType | None) -> None:
+            self.stopping = True
+            self._send(number)
+
+        before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1].removeprefix("rbnn: ") if said else f"it ended without a word: see {path}"

@@ -1,0 +1,162 @@
+"""`rbnn reproduce`: rows side by side, interrupted, resumed and put together, on digits."""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from answers import Rbnn
+
+from rbnn.reproduce.runner import LOCK, OUTPUT
+from rbnn.training.config import read_recipe
+from rbnn.training.log import read_log
+
+SMALL = ["--data", "digits", "--limit", "64", "--batch-size", "32", "--threads", "1"]
+FULL = "rbnn-resnet20-bireal"
+
+
+def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
+    out = tmp_path / "rep ü"
+    words = ["reproduce", "ablation", *SMALL, "--epochs", "1", "--rows", "B+T+R+A", "xnor-net", "--out", out]
+    answer = rbnn(*words, "--seeds", "0", "1", "--jobs", "2")
+    assert (answer.code, answer.err) == (0, "")
+    directories = [out / name / f"seed-{seed}" for name in (FULL, "xnor-net-resnet20-bireal") for seed in (0, 1)]
+    for directory in directories:
+        assert {"config.toml", "log.jsonl", "last.pt", "best.pt"} <= {path.name for path in directory.iterdir()}
+
+    table = json.loads((out / "ablation.json").read_text(encoding="utf-8"))
+    assert table["budget"]["epochs"] == 1
+    assert table["budget"]["images"] == 64
+    rows = {row["row"]: row for row in table["rows"]}
+    assert list(rows) == ["B", "B+R", "B+T", "B+T+R", "B+T+R+A", "xnor-net"]
+    full = rows["B+T+R+A"]
+    accuracies = [read_log(out / FULL / f"seed-{seed}" / "log.jsonl")[-1]["top1"] for seed in (0, 1)]
+    assert full["paper"] == {"top1": 87.8, "top5": None}
+    assert full["top1"]["values"] == accuracies
+    assert full["top1"]["mean"] == pytest.approx(sum(accuracies) / 2)
+    assert full["top1"]["std"] == pytest.approx(statistics.stdev(accuracies))
+    assert full["options"]["rotation"] == "filter"
+    assert full["seeds"] == [0, 1]
+    assert rows["B"]["top1"] is None
+    text = (out / "ablation.md").read_text(encoding="utf-8")
+    cell = f"{full['top1']['mean']:.2f} ± {full['top1']['std']:.2f} (2)"
+    assert f"| B+T+R+A | resnet20-bireal | rbnn | 87.8 | {cell} |" in text
+    assert "1 epoch of 64 images of digits" in text
+    assert "| B | resnet20-bireal | rbnn | 83.7 | – | – |" in text
+    assert cell in answer.out
+
+    # Done is done, and another table has one of the rows already.
+    stamps = [(directory / "last.pt").stat().st_mtime_ns for directory in directories]
+    assert json.loads(rbnn(*words, "--seeds", "0", "1", "--json").out) == table
+    other = rbnn("reproduce", "gradients", *SMALL, "--epochs", "1", "--rows", "training-aware", "--out", out, "--json")
+    (row,) = (row for row in json.loads(other.out)["rows"] if row["row"] == "training-aware")
+    assert row["top1"] == {"mean": accuracies[0], "std": None, "values": accuracies[:1]}
+    assert [(directory / "last.pt").stat().st_mtime_ns for directory in directories] == stamps
+
+    answer = rbnn(*[word if word != "1" else "2" for word in words])
+    assert answer.code == 2
+    assert "holds a run with epochs = 1, not epochs = 2: change it back, or choose another --out" in answer.err
+
+
+def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
+    """Ctrl-C reaches the run, which writes its checkpoint; that a resumed run computes the same is tested elsewhere."""
+    words = ["reproduce", "ablation", *SMALL, "--epochs", "15", "--out", str(tmp_path), "--rows", "B"]
+    run = tmp_path / f"{FULL}-alpha=none-estimator=ste-rotation=none" / "seed-0"
+    process = subprocess.Popen([sys.executable, "-m", "rbnn", *words, "B+T"], stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 120
+        while not (run / "last.pt").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        busy = rbnn(*words, "--resume")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command with --resume continues" in said
+    assert f"stopped; continue with: rbnn train {run}" in (run / OUTPUT).read_text()
+    assert 1 <= len(read_log(run / "log.jsonl")) < 15
+    assert not (tmp_path / f"{FULL}-alpha=none-rotation=none").exists()  # no further row was begun
+    assert busy.code == 2
+    assert f"another process trains {run} just now" in busy.err
+
+    answer = rbnn(*words)
+    assert answer.code == 2
+    assert f"{run} was interrupted: add --resume to continue it" in answer.err
+    assert json.loads((tmp_path / "ablation.json").read_text())["rows"][0]["top1"] is None
+    answer = rbnn(*words, "--resume", "--json")
+    assert answer.code == 0
+    log = read_log(run / "log.jsonl")
+    assert [entry["epoch"] for entry in log] == list(range(15))
+    assert json.loads(answer.out)["rows"][0]["top1"]["values"] == [log[-1]["top1"]]
+
+
+def test_a_row_that_fails_does_not_stop_the_others(rbnn: Rbnn, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    # A file where a run wants its log: this run cannot begin.
+    (out / f"{FULL}-alpha=none-estimator=ste-rotation=none" / "seed-0" / "log.jsonl").mkdir(parents=True)
+    answer = rbnn("reproduce", "ablation", *SMALL, "--epochs", "1", "--rows", "B", "B+T", "--out", out)
+    assert answer.code == 2
+    assert answer.err.startswith("rbnn: 1 of 2 runs failed; B, seed 0: ")
+    rows = {row["row"]: row for row in json.loads((out / "ablation.json").read_text())["rows"]}
+    assert rows["B"]["top1"] is None
+    assert set(rows["B"]["failed"]) == {"0"}
+    assert rows["B+T"]["top1"] is not None
+    assert "- B, seed 0, failed: " in (out / "ablation.md").read_text()
+    assert "failed" in answer.out
+
+
+def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go by the environment: a run that is resumed with other --jobs is still the same run."""
+    seen: list[str] = []
+
+    class Ended:
+        returncode = 0
+
+        def poll(self) -> int:
+            return 0
+
+    def popen(words: list[str], *, env: dict[str, str], pass_fds: list[int], **more: object) -> Ended:
+        seen.append(env["OMP_NUM_THREADS"])
+        directory = Path(words[4])
+        assert read_recipe(directory / "config.toml").threads == 0
+        assert os.fstat(pass_fds[0]).st_ino == (directory / LOCK).stat().st_ino
+        return Ended()
+
+    monkeypatch.setattr("subprocess.Popen", popen)
+    words = ["reproduce", "ablation", "--data", "digits", "--epochs", "1", "--out", tmp_path]
+    assert rbnn(*words, "--jobs", "2", "--threads", "5").code == 0
+    assert seen == ["2"] * 6
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["ablations"], "unknown table 'ablations': did you mean 'ablation'?"),
+        (["ablation", "--rows", "B+A"], "unknown row of table 'ablation' 'B+A'"),
+        (["ablation", "--options", "rotation=none"], "would change what the rows are"),
+        (["ablation", "--options", "cycle=3"], "unknown option of method 'rbnn' 'cycle': did you mean 'cycles'?"),
+        (["ablation", "--seeds", "1", "1"], "seeds are one or more different numbers, got 1 1"),
+        (["ablation", "--seeds", "-1"], "seed is 0 or more"),
+        (["ablation", "--jobs", "0"], "jobs and threads are at least 1"),
+        (["ablation", "--epochs", "-1"], "epochs is at least 1, got -1"),
+        (["ablation", "--device", "gpu"], "device 'gpu' is not to be had here"),
+        (["ablation", "--out", "file"], "file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_one_sentence(words: list[str], says: str, rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    answer = rbnn("reproduce", words[0], "--data", "digits", *words[1:])
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("rbnn: ")
+    assert says in answer.err
+    assert answer.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
