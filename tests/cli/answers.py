@@ -18,13 +18,15 @@ SMALL = ["--limit", "128", "--batch-size", "64", "--threads", "1"]
 
 WITHOUT_TORCH = """
 import sys
+from importlib.machinery import PathFinder
 
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "sklearn", "tensorboard", "onnx", "onnxruntime", "openvino"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+class Base(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] not in ("torch", "sklearn", "tensorboard", "onnx", "onnxruntime", "openvino"):
+            return super().find_spec(name, path, target)
 
-sys.meta_path.insert(0, Missing())
+sys.meta_path = [Base if finder is PathFinder else finder for finder in sys.meta_path]
 from rbnn.cli import main
 sys.exit(main(sys.argv[1:]))
 """

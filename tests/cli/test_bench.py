@@ -1,9 +1,15 @@
-"""`rbnn bench --kernels`: a figure for every instruction set and shape."""
+"""`rbnn bench`: a figure for every contender, for every instruction set and shape; what is missing is said."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from answers import WITHOUT_TORCH, Rbnn
+from packed_networks import small_network
 
+from rbnn import packfile
 from rbnn.cli.bench import Bench, run
 from rbnn.errors import ConfigError
 from rbnn.runtime import kernel_bench
@@ -27,6 +33,70 @@ def test_a_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "64 @ 4" in capsys.readouterr().out
 
 
-def test_nothing_to_measure_is_an_error() -> None:
+@pytest.mark.parametrize("options", [Bench(), Bench(net=Path("net.rbnn"), kernels=True)])
+def test_nothing_or_two_things_to_measure_is_an_error(options: Bench) -> None:
     with pytest.raises(ConfigError, match="--kernels"):
-        run(Bench())
+        run(options)
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    packfile.write(small_network(), tmp_path / "net.rbnn")
+    return tmp_path / "net.rbnn"
+
+
+def test_a_network_beside_other_engines(net: Path, rbnn: Rbnn) -> None:
+    pytest.importorskip("openvino")
+    pytest.importorskip("onnxruntime")
+    answer = rbnn("bench", net, "--seconds", "0.01", "--batch", "2", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    found = json.loads(answer.out)
+    assert (found["threads"], found["batch"], found["input"], found["left_out"]) == (1, 2, [3, 8, 8], [])
+    rows = {(row["engine"], row["numbers"]): row for row in found["contenders"]}
+    assert list(rows) == [
+        ("rbnn", "1-bit"), ("torch", "float32"), ("onnxruntime", "float32"), ("onnxruntime", "int8"),
+        ("openvino", "float32"), ("openvino", "int8"), ("openvino", "1-bit"),
+    ]  # fmt: skip
+    ours = rows["rbnn", "1-bit"]["best_ms"]
+    for row in rows.values():
+        assert 0 < row["best_ms"] <= row["median_ms"]
+        assert row["ratio"] == pytest.approx(row["best_ms"] / ours, rel=0.02)
+    assert found["openvino_binary"]["layers"] == found["openvino_binary"]["exact"] == 3
+    assert found["openvino_binary"]["largest_difference"] < 1e-3
+
+
+def test_a_network_by_itself(net: Path, rbnn: Rbnn) -> None:
+    answer = rbnn("bench", net, "--seconds", "0.01", "--against", "")
+    assert (answer.code, answer.err) == (0, "")
+    assert "rbnn" in answer.out
+    assert "openvino" not in answer.out
+
+
+def test_what_is_not_installed_is_left_out(net: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_TORCH, "bench", str(net), "--seconds", "0.01", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert [row["engine"] for row in found["contenders"]] == ["rbnn"]
+    assert len(found["left_out"]) == 3
+    assert "torch is left out: pip install 'rbnn[train]' (lacks torch)" in found["left_out"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["bench"], "say what to measure"),
+        (["bench", "none.rbnn"], "none.rbnn: no such file"),
+        (["bench", "NET", "--against", "tensorflow"], "unknown engine 'tensorflow'"),
+        (["bench", "NET", "--against", "openvin"], "did you mean 'openvino'?"),
+        (["bench", "NET", "--threads", "0"], "threads 1 to 1024"),
+        (["bench", "NET", "--batch", "0"], "batch 1 to 4096"),
+        (["bench", "NET", "--seconds", "nan"], "seconds must be above 0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_one_sentence(words: list[str], says: str, net: Path, rbnn: Rbnn) -> None:
+    answer = rbnn(*(net if word == "NET" else word for word in words))
+    assert (answer.code, answer.out) == (2, "")
+    assert says in answer.err
+    assert answer.err.count("\n") == 1

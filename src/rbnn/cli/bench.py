@@ -1,39 +1,58 @@
-"""`rbnn bench`: how fast the kernels of this machine are."""
+"""`rbnn bench`: how fast a packed network is, beside other engines; or the kernels by themselves."""
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 
 from rbnn import _core
-from rbnn.errors import ConfigError
+from rbnn.errors import ConfigError, UnknownName
 from rbnn.runtime.kernel_bench import SHAPES, Figure, measure, usable_kernels
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure the binary kernels: one 3×3 layer at a time, beside what this core reaches in registers alone.
+    """Time a packed network beside the engines that one would use instead, in turns in one process: its float twin in
+    float32 and in int8, and OpenVINO's binary convolution, whose sums are checked.  Or, with --kernels, the binary
+    kernels: one 3×3 layer at a time, beside what this core reaches in registers alone.
 
-    Example: rbnn bench --kernels
+    Example: rbnn bench net.rbnn --against onnxruntime,openvino
     """
 
+    net: tyro.conf.Positional[Path | None] = None
+    """Packed file (.rbnn)."""
+    against: str = "torch,onnxruntime,openvino"
+    """Engines to compare with, separated by commas; "" for none."""
     kernels: bool = False
     """Time binary convolutions by themselves, on every instruction set that this machine runs."""
     threads: int = 1
     """Threads that share the work."""
-    seconds: float = 0.2
-    """Spent on each layer; the best time counts."""
+    batch: int = 1
+    """Pictures per call."""
+    seconds: float = 0.5
+    """Spent on each contender or layer."""
     json: bool = False
-    """Print JSON instead of a table."""
+    """Print JSON.  Of a network: net, kernels, threads, batch, input, contenders (engine, numbers, best_ms, median_ms,
+    calls, ratio: its best time over ours), openvino_binary (layers, exact, largest_difference) or null, left_out."""
 
 
 def run(options: Bench) -> None:
     """Measure and print."""
-    if not options.kernels:
-        raise ConfigError("nothing to measure: rbnn bench --kernels times the binary kernels")
-    if not (0 < options.seconds <= 60 and 1 <= options.threads <= 1024):
-        raise ConfigError("seconds must be above 0 and at most 60, threads 1 to 1024")
+    if options.kernels == (options.net is not None):
+        raise ConfigError("say what to measure: rbnn bench NET, or rbnn bench --kernels")
+    if not (0 < options.seconds <= 60 and 1 <= options.threads <= 1024 and 1 <= options.batch <= 4096):
+        raise ConfigError("seconds must be above 0 and at most 60, threads 1 to 1024, batch 1 to 4096")
+    if options.net is None:
+        _kernels(options)
+    else:
+        _network(options, options.net)
+
+
+def _kernels(options: Bench) -> None:
     figures = []
     for name in usable_kernels():
         limit = _core.popcount_limit(name, options.seconds)
@@ -41,11 +60,11 @@ def run(options: Bench) -> None:
     if options.json:
         print(json.dumps([asdict(figure) | {"share": figure.share} for figure in figures], indent=1))
     else:
-        Console().print(_table(figures, options.threads))
+        Console().print(_kernel_table(figures, options.threads))
 
 
-def _table(figures: list[Figure], threads: int) -> Table:
-    table = Table(title=f"3×3 binary layers, everything fused, {threads} thread{'s' * (threads > 1)}")
+def _kernel_table(figures: list[Figure], threads: int) -> Table:
+    table = Table(title=f"3×3 binary layers, everything fused, {_plural(threads, 'thread')}")
     table.add_column("kernels")
     for heading in ("channels @ side", "ms", "GMAC/s", "limit of one core", "share"):
         table.add_column(heading, justify="right")
@@ -59,3 +78,50 @@ def _table(figures: list[Figure], threads: int) -> Table:
             f"{figure.share:.0%}",
         )
     return table
+
+
+def _network(options: Bench, path: Path) -> None:
+    from rbnn import packfile
+    from rbnn.analysis.rivals.compare import compare
+    from rbnn.analysis.rivals.contenders import ENGINES, missing
+
+    engines = [name.strip() for name in options.against.split(",") if name.strip()]
+    for name in engines:
+        if name not in ENGINES:
+            raise UnknownName("engine", name, ENGINES)
+    graph = packfile.read(path)
+    left_out = {name: said for name in engines if (said := missing(name))}
+    here = [name for name in engines if name not in left_out]
+    with Console(stderr=True).status("building …") as status:
+        found = compare(graph, here, options.threads, options.batch, options.seconds, status.update)
+    figures = {"net": str(path), **found, "left_out": list(left_out.values())}
+    if options.json:
+        print(json.dumps(figures, indent=1))
+    else:
+        _print(figures)
+
+
+def _print(figures: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    batch, threads = _plural(figures["batch"], "picture"), _plural(figures["threads"], "thread")
+    size = "×".join(map(str, figures["input"]))
+    table = Table(title=f"{figures['net']}: {batch} of {size}, {threads}, {figures['kernels']} kernels")
+    for heading in ("engine", "numbers"):
+        table.add_column(heading)
+    for heading in ("best ms", "median ms", "time against ours"):
+        table.add_column(heading, justify="right")
+    for row in figures["contenders"]:
+        ratio = "" if row["engine"] == "rbnn" else f"{row['ratio']:.2f}×"
+        table.add_row(row["engine"], row["numbers"], f"{row['best_ms']:.3f}", f"{row['median_ms']:.3f}", ratio)
+    console.print(table)
+    if binary := figures["openvino_binary"]:
+        console.print(
+            f"OpenVINO's binary convolution gives the oracle's sums in {binary['exact']} of {binary['layers']} layers; "
+            f"its answers differ from ours by at most {binary['largest_difference']:.2g}."
+        )
+    for sentence in figures["left_out"]:
+        console.print(sentence)
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count > 1)}"
