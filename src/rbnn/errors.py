@@ -5,6 +5,7 @@
     ├── ConfigError               a value that cannot be, or two that contradict each other
     ├── DataError                 a data file that is missing, broken or not what it claims to be
     ├── CheckpointError           a checkpoint that is missing, broken or of another network
+    │   └── DamagedCheckpoint     one that is cut short or whose bytes have changed
     ├── NotBinary                 a layer or a network that cannot be binarized or expressed in bits
     ├── PackError                 a packed file that is missing, broken, of a newer version or not one at all
     ├── InputError                an array that is not what the network takes
@@ -41,6 +42,10 @@ class DataError(RbnnError):
 
 class CheckpointError(RbnnError):
     """A checkpoint that is missing, broken or of another network."""
+
+
+class DamagedCheckpoint(CheckpointError):
+    """A checkpoint that is cut short or whose bytes have changed: the one before it may be whole."""
 
 
 class NotBinary(RbnnError):

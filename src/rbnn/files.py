@@ -1,6 +1,8 @@
 """Files that are written whole or not at all."""
 
 import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -24,3 +26,27 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         os.fsync(directory)  # the rename itself must survive a power cut too
     finally:
         os.close(directory)
+
+
+def keep_as(path: Path, name: Path) -> None:
+    """Gives the file ``path`` a second name that survives when ``path`` is written anew; what had that name before is
+    gone.  At every moment both names lead to a whole file.  Costs no space where the disk knows hard links."""
+    temporary = name.with_name(f".{name.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    try:
+        try:
+            os.link(path, temporary)
+        except OSError:  # a disk without hard links, as of cameras and some network shares
+            shutil.copyfile(path, temporary)
+        temporary.replace(name)
+        temporary.unlink(missing_ok=True)  # renaming one name of a file to another of its names leaves both
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Deletes the temporary files of writers that were killed.  Nobody else may be writing there."""
+    for path in directory.iterdir():
+        if re.fullmatch(r"\..+\.\d+", path.name) and path.is_file():
+            path.unlink(missing_ok=True)

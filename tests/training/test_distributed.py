@@ -109,8 +109,9 @@ def test_only_the_first_process_writes(folder: Path, ranks: list[dict[str, Any]]
         "initial.safetensors",
         "last.pt",
         "log.jsonl",
+        "previous.pt",
     ]
-    assert len(names) == 6
+    assert len(names) == 7
     assert [entry["epoch"] for entry in log_of(folder / "local")] == [0, 1]
     assert [rank["local"]["logged"] for rank in ranks] == [2, None]
 

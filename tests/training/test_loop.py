@@ -59,7 +59,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_files_of_a_run(uninterrupted: Path) -> None:
     names = {p.name for p in uninterrupted.iterdir() if not p.name.startswith("events.out.tfevents")}
-    assert names == {"config.toml", "log.jsonl", "initial.safetensors", "last.pt", "best.pt"}
+    assert names == {"config.toml", "log.jsonl", "initial.safetensors", "last.pt", "previous.pt", "best.pt"}
     assert read_recipe(uninterrupted / "config.toml") == small(uninterrupted)
 
 
@@ -352,6 +352,7 @@ def test_what_is_no_checkpoint_is_refused_and_never_run(uninterrupted: Path, tmp
         if path.is_file():
             run = tmp_path / f"run of {name}"
             shutil.copytree(uninterrupted, run)
+            (run / "previous.pt").unlink()
             shutil.copy(path, run / "last.pt")
             with pytest.raises(CheckpointError):
                 train(small(run, resume=True))

@@ -78,6 +78,9 @@ class Watch(Progress):
             )
         self.bars.reset(self.now, description=f"epoch {entry['epoch'] + 1}", total=self.steps)
 
+    def notice(self, sentence: str) -> None:
+        self.bars.console.print(f"rbnn: {sentence}", soft_wrap=True, markup=False, highlight=False)
+
 
 def run(options: TrainConfig) -> None:
     """Train, then say what came of it."""

@@ -1,24 +1,28 @@
 """Checkpoints: written whole or not at all, read without executing anything."""
 
 import io
+import os
 import pickle
 import warnings
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
 
 from rbnn.data import FolderSet, ImageSet
-from rbnn.errors import CheckpointError, ConfigError, UnknownName
-from rbnn.files import write_whole
+from rbnn.errors import CheckpointError, ConfigError, DamagedCheckpoint, UnknownName
+from rbnn.files import keep_as, write_whole
 from rbnn.models import create_model
 from rbnn.nn import binary_layers
 from rbnn.training.config import TrainConfig, as_table, from_table
 
 VERSION = 1
-LAST, BEST = "last.pt", "best.pt"
+LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
+LARGEST_SIDE, MOST_CHANNELS = 1024, 4
+"""Of the pictures that a checkpoint may ask for: a network's size follows from them, and a file may say anything."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,12 @@ class InputContract:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.channels <= MOST_CHANNELS and 1 <= self.image_size <= LARGEST_SIDE):
+            raise ConfigError(f"no pictures have {self.channels} channels and a side of {self.image_size}")
+        if not len(self.mean) == len(self.std) == self.channels or not self.classes:
+            raise ConfigError("a mean and a std per channel and the names of the classes expected")
 
     @classmethod
     def of(cls, dataset: ImageSet | FolderSet, image_size: int) -> "InputContract":
@@ -86,23 +96,75 @@ def load_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"cannot read checkpoint {path}: {error.strerror or error}") from None
     try:
         with file, warnings.catch_warnings():
+            _check_container(path, file)
             warnings.simplefilter("ignore")  # about formats of other programs: the sentence below is enough
             state = torch.load(file, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except pickle.UnpicklingError:  # torch's own words advise to load it all the same
         raise CheckpointError(
             f"{path} is not a readable checkpoint: it is damaged, or holds other things than tensors, which could be "
             "programs and are never loaded"
         ) from None
-    except Exception as error:  # a damaged file can end in nearly any of them
-        reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-        raise CheckpointError(
-            f"{path} is not a readable checkpoint ({reason}): it may be cut short or of another program"
-        ) from None
+    except Exception as error:
+        raise _damaged(path, error) from None
     if not isinstance(state, dict) or "rbnn" not in state:
         raise CheckpointError(f"{path} is not a checkpoint of rbnn: it lacks the key 'rbnn'")
     if state["rbnn"] != VERSION:
         raise CheckpointError(f"{path} has checkpoint version {state['rbnn']!r}, this rbnn reads {VERSION}")
     return state
+
+
+def _check_container(path: Path, file: BinaryIO) -> None:
+    """A checkpoint is a zip of uncompressed members, so that it unfolds to no more than what is there; each member has
+    a checksum, which torch writes but does not look at."""
+    try:
+        size = file.seek(0, os.SEEK_END)
+        with zipfile.ZipFile(file) as container:
+            members = container.infolist()
+            compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+            if compressed or sum(member.file_size for member in members) > size:
+                raise CheckpointError(f"{path} is refused: it claims to hold more than its {size:,} bytes")
+            if changed := container.testzip():
+                raise ValueError(f"the checksum of {changed} does not fit")
+        file.seek(0)
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged file can end in nearly any of them
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> DamagedCheckpoint:
+    reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+    return DamagedCheckpoint(
+        f"{path} is not a readable checkpoint ({reason}): it may be cut short or of another program"
+    )
+
+
+def keep_previous(directory: Path) -> None:
+    """Before the last checkpoint of a run is written anew: the one that is there becomes the previous one."""
+    last = directory / LAST
+    if last.exists():
+        try:
+            keep_as(last, directory / PREVIOUS)
+        except OSError as error:
+            raise CheckpointError(f"cannot keep {last} as {PREVIOUS}: {error.strerror or error}") from None
+
+
+def load_last(directory: Path) -> tuple[dict[str, Any], str]:
+    """The state that a run goes on from: its last checkpoint; where that is damaged or gone, the one before, with a
+    sentence that says so."""
+    last, previous = directory / LAST, directory / PREVIOUS
+    try:
+        if last.exists() or not previous.exists():
+            return load_state(last), ""
+        trouble = f"{last} is gone"
+    except DamagedCheckpoint as damage:
+        if not previous.exists():
+            raise
+        trouble = str(damage)
+    state = load_state(previous)
+    return state, f"{trouble}; the run goes on from the checkpoint before it, {previous}"
 
 
 def load_network(path: Path) -> Network:

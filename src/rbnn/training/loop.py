@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from rbnn import data
 from rbnn.errors import CheckpointError, ConfigError, DataError, TrainingError
-from rbnn.files import write_whole
+from rbnn.files import keep_as, remove_leftovers, write_whole
 from rbnn.nn import penalty
 from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
@@ -41,6 +42,10 @@ class Progress:
 
     def epoch(self, entry: dict[str, Any]) -> None:
         """An epoch is done and logged."""
+
+    def notice(self, sentence: str) -> None:
+        """Something that the user should know, though the run goes on."""
+        warnings.warn(sentence, stacklevel=2)
 
 
 @dataclass
@@ -79,11 +84,12 @@ class _Run:
         self.config, self.processes, self.progress = config, those, progress
         self.out = config.directory
         last = self.out / checkpoint.LAST
-        resuming = config.resume and last.exists()
+        begun = last.exists() or (self.out / checkpoint.PREVIOUS).exists()
+        resuming = config.resume and begun
         (seen_by,) = those.sum([float(resuming)])
         if seen_by not in (0, those.world):
             raise CheckpointError(f"only {seen_by:.0f} of {those.world} processes find {last}: share the run directory")
-        if last.exists() and not config.resume:
+        if begun and not config.resume:
             raise ConfigError(f"{self.out} already holds a run: add --resume to continue it, or choose another --out")
         if config.threads:
             torch.set_num_threads(config.threads)
@@ -122,13 +128,14 @@ class _Run:
     def _prepare_directory(self) -> None:
         try:
             self.out.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(self.out)
             write_whole(self.out / CONFIG_NAME, lambda file: file.write(as_toml(self.config).encode()))
             save_signs(self.out / INITIAL, self.initial)
         except OSError as error:
             raise ConfigError(f"cannot write to the run directory {self.out}: {error.strerror or error}") from None
 
     def _resume(self, last: Path) -> None:
-        state = checkpoint.load_state(last)
+        state, trouble = checkpoint.load_last(self.out)
         try:
             changed = difference(state["config"], as_table(self.config))
             if changed:
@@ -146,9 +153,22 @@ class _Run:
         if {name: words.shape for name, words in signs.items()} != {n: w.shape for n, w in self.initial.items()}:
             raise CheckpointError(f"{self.out / INITIAL} is of another network: it belongs to this run's first epoch")
         self.initial = signs
+        if self.processes.first:
+            self._tidy(last, trouble)
+
+    def _tidy(self, last: Path, trouble: str) -> None:
+        """What an earlier process left behind: temporary files, and perhaps a last checkpoint that is none."""
+        try:
+            remove_leftovers(self.out)
+            if trouble:
+                self.progress.notice(f"{trouble}, step {self.step} of epoch {self.epoch}")
+                keep_as(self.out / checkpoint.PREVIOUS, last)
+        except OSError as error:
+            raise ConfigError(f"cannot write to the run directory {self.out}: {error.strerror or error}") from None
 
     def _save(self) -> None:
         if self.processes.first:
+            checkpoint.keep_previous(self.out)
             checkpoint.save(
                 self.out / checkpoint.LAST,
                 self.config,

@@ -1,0 +1,13 @@
+"""The run that the tests of reliability disturb."""
+
+from pathlib import Path
+from typing import Any
+
+from runs import words
+
+EPOCHS = 3
+
+
+def command(out: Path, **more: Any) -> list[str]:
+    """Three epochs of two steps."""
+    return words(out, epochs=EPOCHS, limit=128, **more)
