@@ -1,4 +1,4 @@
-# make demo · test · lint · bench · sanitize: each makes .venv by itself.
+# make demo · test · lint · bench · sanitize · reliability: each makes .venv by itself.
 # TORCH overrides the torch requirement, PYTHON the interpreter, e.g.  make test TORCH=torch==2.7.1
 
 PYTHON ?= python3
@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUNS   ?= runs/demo
 
-.PHONY: demo test lint bench sanitize clean
+.PHONY: demo test lint bench sanitize reliability clean
 
 # Installed again when the compiled part or the requirements change; Python files are used where they are.
 $(VENV)/installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*)
@@ -41,6 +41,10 @@ bench: $(VENV)/installed
 # The engine under AddressSanitizer and UndefinedBehaviorSanitizer, and the kernels of other machines under emulation.
 sanitize: $(VENV)/installed
 	$(BIN)/python -m pytest -m compiles $(PYTEST)
+
+# Faults at full size: kills, full disks, bad and hostile input, lost processes, a fuzzer, threads under load.
+reliability: $(VENV)/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not compiles" tests/reliability $(PYTEST)
 
 clean:
 	rm -rf $(VENV) build $(RUNS)

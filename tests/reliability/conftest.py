@@ -1,14 +1,13 @@
 """Counts faults by kind: how often one was tried, survived, lost.  The table comes at the end of the tests."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from faults import Fault
 from killed_run import code_of, start
 from short_runs import command
-
-Fault = Callable[..., AbstractContextManager[None]]
 
 _TABLE: dict[str, list[int]] = {}
 """Kind of fault → tried, lost."""
@@ -16,8 +15,6 @@ _TABLE: dict[str, list[int]] = {}
 
 @pytest.fixture
 def fault() -> Fault:
-    """``with fault("a full disk", times=3):`` around what must hold after so many faults of this kind."""
-
     @contextmanager
     def counted(kind: str, times: int = 1) -> Iterator[None]:
         row = _TABLE.setdefault(kind, [0, 0])

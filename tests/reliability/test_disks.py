@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Fault
+from faults import Fault
 from killed_run import KILL, code_of, start
 from runs import assert_same_run, state_of
 from short_runs import command

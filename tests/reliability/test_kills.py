@@ -9,7 +9,7 @@ from pathlib import Path
 
 import killed_run
 import pytest
-from conftest import Fault
+from faults import Fault
 from killed_run import INT, KILL, MOMENTS, TERM, code_of, start
 from runs import assert_same_run, log_of
 from short_runs import EPOCHS, command

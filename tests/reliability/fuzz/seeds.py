@@ -1,0 +1,58 @@
+"""Small valid graphs, every kind of operation among them: what the fuzzer starts from."""
+
+from typing import Any
+
+import numpy as np
+from packed_networks import one_operation, signs, small_network
+
+from rbnn.graph import Graph
+from rbnn.kinds import KINDS
+
+
+def seeds() -> list[Graph]:
+    rng = np.random.default_rng(0)
+
+    def floats(*shape: int) -> Any:
+        return rng.normal(size=shape).astype(np.float32)
+
+    window = {"kernel": [3, 2], "stride": [2, 1], "padding": [1, 0]}
+    dilated = window | {"dilation": [1, 2]}
+    graphs = [small_network()]
+    for channels, outputs in ((8, 5), (64, 3), (70, 66)):
+        x, y = (4, 5, channels), (2, 4, outputs)
+        weight = {"weight": floats(outputs, 3, 2, channels)}
+        bits = {"weight": signs(rng, outputs, 3, 2, channels)}
+        finish = {"scale": floats(outputs), "shift": floats(outputs), "slope": floats(outputs)}
+        graphs += [
+            one_operation("float_conv", {"x": x}, {"float": y}, weight, window | {"activation": ["relu6"]}),
+            one_operation("float_conv", {"x": x, "residual": (2, 3, outputs)}, {"float": (2, 3, outputs)},
+                          weight | finish, dilated | {"activation": ["prelu"]}),
+            one_operation("binary_conv", {"x": x}, {"float": y}, bits, window | {"activation": ["hardtanh", -1, 1]}),
+            one_operation("binary_conv", {"x": x}, {"bits": (2, 3, outputs)},
+                          bits | {"threshold": np.zeros(outputs, np.int32)}, dilated | {"pad": -1}),
+            one_operation("pack", {"x": x}, {"bits": x}, {"scale": floats(channels), "level": floats(channels)}, {}),
+            one_operation("affine", {"x": x}, {"float": x}, {r: floats(channels) for r in ("scale", "shift")}, {}),
+            one_operation("activation", {"x": x}, {"float": x}, {}, {"activation": ["leaky_relu", 0.5]}),
+            one_operation("activation", {"x": x}, {"float": x}, {}, {"activation": ["hardswish"]}),
+            one_operation("max_pool", {"x": x}, {"float": (2, 4, channels)}, {}, window),
+            one_operation("avg_pool", {"x": x}, {"float": (2, 3, channels)}, {},
+                          {"kernel": [2, 2], "ceil": True, "count_padding": False}),
+            one_operation("max_pool_bits", {"x": x}, {"bits": (2, 2, channels)}, {"invert": signs(rng, channels)},
+                          {"kernel": [2, 2]}),
+            one_operation("adaptive_max_pool", {"x": x}, {"float": (3, 2, channels)}, {}, {"size": [3, 2]}),
+            one_operation("adaptive_avg_pool", {"x": x}, {"float": (3, 2, channels)}, {}, {"size": [3, 2]}),
+            one_operation("mean", {"x": x}, {"float": (4, 5, 1)}, {}, {"over": "c"}),
+            one_operation("add", {"a": x, "b": (1, 1, channels)}, {"float": x}, {}, {}),
+            one_operation("multiply", {"a": (4, 1, 1), "b": x}, {"float": x}, {}, {}),
+            one_operation("concat", {"x0": x, "x1": (4, 5, 2)}, {"float": (4, 5, channels + 2)}, {}, {}),
+            one_operation("reshape", {"x": x}, {"float": (5, channels, 4)}, {}, {"order": "chw"}),
+            one_operation("slice", {"x": x}, {"float": (2, 2, channels)}, {},
+                          {"start": [0, 1, 0], "stop": [4, 5, channels], "step": [2, 2, 1]}),
+            one_operation("pad", {"x": x}, {"float": (6, 5, channels + 1)}, {},
+                          {"before": [1, 0, 0], "after": [1, 0, 1], "value": 0.5}),
+            one_operation("constant", {}, {"float": (2, 3, 4)}, {"value": floats(2, 3, 4)}, {}),
+        ]  # fmt: skip
+    for graph in graphs:
+        graph.check()
+    assert {operation.kind for graph in graphs for operation in graph.operations} == set(KINDS)
+    return graphs

@@ -1,0 +1,65 @@
+"""The engine's validator under a fuzzer and sanitizers: a network is refused or runs within its memory."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from compiled import X86, build, host_compiler
+from encode import encode, join, split
+from faults import Fault
+from seeds import seeds
+
+from rbnn.runtime import Session
+
+MAIN = Path(__file__).with_name("fuzz_program.cpp")
+CORPUS = Path(__file__).with_name("corpus.bin")
+EXECUTIONS = 200_000
+SANITIZED = ("-O1", "-g", "-fno-sanitize-recover=all")
+
+
+def test_the_corpus_is_small() -> None:
+    corpus = CORPUS.read_bytes()
+    assert len(corpus) < 200_000
+    assert len(split(corpus)) > 300
+    assert join(split(corpus)) == corpus
+
+
+def test_the_seeds_are_valid_networks() -> None:
+    for graph in seeds():
+        Session(graph)
+        assert len(encode(graph)) < 1000
+
+
+@pytest.mark.compiles
+def test_the_corpus_under_sanitizers(tmp_path: Path) -> None:
+    program = build(host_compiler(), tmp_path, MAIN, X86, "-DREPLAY", "-fsanitize=address,undefined", *SANITIZED)
+    done = subprocess.run([program, CORPUS], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == f"{len(split(CORPUS.read_bytes()))} inputs\n"
+
+
+@pytest.mark.long
+def test_the_validator_under_a_fuzzer(tmp_path: Path, fault: Fault) -> None:
+    compiler = next(filter(None, map(shutil.which, ["clang++", *(f"clang++-{v}" for v in range(21, 11, -1))])), None)
+    if compiler is None:
+        pytest.skip("needs clang with libFuzzer: apt install clang libclang-rt-14-dev")
+    try:
+        program = build(compiler, tmp_path, MAIN, X86, "-fsanitize=fuzzer,address,undefined", *SANITIZED)
+    except subprocess.CalledProcessError:
+        pytest.skip(f"{compiler} has no libFuzzer: apt install libclang-rt-14-dev")
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    inputs = split(CORPUS.read_bytes()) + [encode(graph, kernels) for graph in seeds() for kernels in (0, 1, 2)]
+    for number, each in enumerate(inputs):
+        (corpus / str(number)).write_bytes(each)
+    limits = [f"-runs={EXECUTIONS}", "-max_len=1200", "-malloc_limit_mb=2048", "-timeout=20", "-seed=1"]
+    with fault("hostile network, by the fuzzer", EXECUTIONS):
+        done = subprocess.run(
+            [program, *limits, str(corpus)], capture_output=True, text=True, cwd=tmp_path, timeout=1000
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = re.search(r"Done (\d+) runs", done.stderr)
+        assert found is not None
+        assert int(found[1]) >= EXECUTIONS
