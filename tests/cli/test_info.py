@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rbnn.cli import main
-from rbnn.cli.info import shorten
+from rbnn.cli._words import shorten
 from rbnn.training import checkpoint
 from rbnn.training.config import TrainConfig
 

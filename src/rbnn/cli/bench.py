@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rbnn import _core
+from rbnn.cli._words import as_shape, plural
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.runtime.kernel_bench import SHAPES, Figure, measure, usable_kernels
 
@@ -64,7 +65,7 @@ def _kernels(options: Bench) -> None:
 
 
 def _kernel_table(figures: list[Figure], threads: int) -> Table:
-    table = Table(title=f"3×3 binary layers, everything fused, {_plural(threads, 'thread')}")
+    table = Table(title=f"3×3 binary layers, everything fused, {plural(threads, 'thread')}")
     table.add_column("kernels")
     for heading in ("channels @ side", "ms", "GMAC/s", "limit of one core", "share"):
         table.add_column(heading, justify="right")
@@ -103,8 +104,8 @@ def _network(options: Bench, path: Path) -> None:
 
 def _print(figures: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    batch, threads = _plural(figures["batch"], "picture"), _plural(figures["threads"], "thread")
-    size = "×".join(map(str, figures["input"]))
+    batch, threads = plural(figures["batch"], "picture"), plural(figures["threads"], "thread")
+    size = as_shape(figures["input"])
     table = Table(title=f"{figures['net']}: {batch} of {size}, {threads}, {figures['kernels']} kernels")
     for heading in ("engine", "numbers"):
         table.add_column(heading)
@@ -121,7 +122,3 @@ def _print(figures: dict[str, Any]) -> None:
         )
     for sentence in figures["left_out"]:
         console.print(sentence)
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'s' * (count > 1)}"

@@ -1,4 +1,4 @@
-"""`rbnn info`: what each layer of a network costs: bits, MACs, bytes."""
+"""`rbnn info`: what each layer of a network costs: bits, MACs, bytes, and of a packed file time."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
+
+from rbnn.cli._packed import is_packed
+from rbnn.cli._words import as_count, as_shape, as_size, shorten
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,11 +29,13 @@ class Info:
 
     Deployed means: bits packed, batch norms folded to one affine per channel (8 bytes), every other parameter 4 bytes.
 
+    Of a packed file also: where the time goes on this machine, and why it is not smaller or faster.
+
     Example: rbnn info resnet18 --method xnor-net
     """
 
     net: tyro.conf.Positional[str]
-    """Network by name (see `rbnn models`), run directory (its best epoch) or checkpoint."""
+    """Network by name (see `rbnn models`), run directory (its best epoch), checkpoint or packed file (.rbnn)."""
     method: str = ""
     """Binarization method of a network by name: rbnn unless said, float for the float twin."""
     classes: int = 0
@@ -40,11 +45,22 @@ class Info:
     Each of layers: name, kind, bits, weight, output (shapes), calls, parameters, binary_macs, float_macs, bytes,
     float_bytes (in the float twin). total: the sums of these, bytes_ratio (float twin over this network),
     binary_mac_share (0 to 1), training_only (numbers that a method holds for training alone).
-    float_parts: name, bytes and share (0 to 1) of what is not bits, largest first."""
+    float_parts: name, bytes and share (0 to 1) of what is not bits, largest first.
+    Of a packed file: file, kernels, input, layers (name, kind, bits, weight, output, binary_macs, float_macs, bytes,
+    float_bytes, milliseconds, time_share), total (sums of these, and file_bytes), why_not_smaller, why_not_faster."""
 
 
 def run(options: Info) -> None:
     """Count and print."""
+    path = Path(options.net)
+    if is_packed(path):
+        from rbnn.cli._packed_info import show
+        from rbnn.errors import ConfigError
+
+        if options.method or options.classes:
+            raise ConfigError(f"{path} has its method and classes: --method and --classes go with a network by name")
+        show(path, options.json)
+        return
     import torch
 
     from rbnn.analysis.costs import costs
@@ -100,7 +116,7 @@ def _print(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> No
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
-    title = f"{name}, {method}, for one picture of {_shape(shape)}"
+    title = f"{name}, {method}, for one picture of {as_shape(shape)}"
     table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     columns = ["layer", "kind", "weight", "output", "bits", "params", "1-bit\nMACs", "float\nMACs", "bytes"]
     left_out: set[str] = set() if console.width >= WIDTH - 5 else {"kind", "params"}
@@ -115,15 +131,15 @@ def _print(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> No
     norms = [layer for layer in found.layers if layer.kind == "batch norm"]
     for layer in found.layers:
         if layer not in norms:
-            counts = map(_count, (layer.parameters, layer.binary_macs, layer.float_macs))
-            shapes = _shape(layer.weight), _shape(layer.output)
+            counts = map(as_count, (layer.parameters, layer.binary_macs, layer.float_macs))
+            shapes = as_shape(layer.weight), as_shape(layer.output)
             names = shorten(layer.name, longest), shorten(layer.kind, 8)
             add(*names, *shapes, str(layer.bits), *counts, f"{layer.bytes:,}")
     if norms:
         values, size = sum(norm.parameters for norm in norms), sum(norm.bytes for norm in norms)
-        add(f"{len(norms)} batch norms", "affine", "", "", "32", _count(values), "–", "–", f"{size:,}")
+        add(f"{len(norms)} batch norms", "affine", "", "", "32", as_count(values), "–", "–", f"{size:,}")
     table.add_section()
-    totals = map(_count, (found.parameters, found.binary_macs, found.float_macs))
+    totals = map(as_count, (found.parameters, found.binary_macs, found.float_macs))
     add("total", "", "", "", "", *totals, f"{found.bytes:,}")
     console.print(table)
     console.print()
@@ -132,12 +148,12 @@ def _print(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> No
 
 
 def _summary(found: "Costs") -> list[str]:
-    macs = _count(found.binary_macs + found.float_macs)
+    macs = as_count(found.binary_macs + found.float_macs)
     if not any(layer.bits == 1 for layer in found.layers):
-        lines = [f"Deployed {_size(found.bytes)}, {macs} MACs, all of it float."]
+        lines = [f"Deployed {as_size(found.bytes)}, {macs} MACs, all of it float."]
     else:
         lines = [
-            f"Deployed {_size(found.bytes)}, the float twin {_size(found.float_bytes)}: {found.bytes_ratio:.1f}× "
+            f"Deployed {as_size(found.bytes)}, the float twin {as_size(found.float_bytes)}: {found.bytes_ratio:.1f}× "
             f"smaller. 1-bit: {100 * found.binary_mac_share:.1f} % of {macs} MACs."
         ]
         parts = found.float_parts()
@@ -154,31 +170,3 @@ def _summary(found: "Costs") -> list[str]:
     if uncalled:
         lines.append(f"Never called by the forward pass, so without MACs here: {', '.join(uncalled)}.")
     return lines
-
-
-def shorten(name: str, width: int) -> str:
-    """At most ``width`` characters: the middle goes, and the end, which tells layers apart, keeps more than the
-    beginning."""
-    if len(name) <= width:
-        return name
-    head = (width - 1) // 3
-    return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape)) or "–"
-
-
-def _count(value: int) -> str:
-    """Three digits and a unit; – for none."""
-    if not value:
-        return "–"
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= size:
-            number = value / size
-            return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
-    return str(value)
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"

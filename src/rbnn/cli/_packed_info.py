@@ -1,0 +1,135 @@
+"""`rbnn info net.rbnn`: what each operation costs, where the time goes, and why it is not smaller or faster."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from rbnn import packfile
+from rbnn.analysis.packed_costs import OperationCosts, PackedCosts, packed_costs
+from rbnn.cli._words import as_count, as_shape, as_size, listed, plural, shorten
+from rbnn.runtime.session import choose_kernels
+
+NARROW = 64
+"""Channels that fill a word; a layer with fewer keeps the vector units partly idle."""
+WIDTH = 100
+"""Columns of the table where the terminal does not say."""
+OTHER_COLUMNS = 84
+"""What the columns beside the name take."""
+
+
+def show(path: Path, as_json: bool) -> None:
+    """Count, measure and print."""
+    graph = packfile.read(path)
+    costs = packed_costs(graph, path.stat().st_size)
+    height, width, channels = graph.buffers[graph.input.buffer].shape
+    if as_json:
+        print(json.dumps(_as_json(path, (channels, height, width), costs), indent=2))
+    else:
+        _print(path, (channels, height, width), costs)
+
+
+def _as_json(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> dict[str, object]:
+    layers = []
+    for each in costs.operations:
+        layer = asdict(each)
+        layer["milliseconds"] = round(1e3 * layer.pop("seconds"), 5)
+        layers.append(layer | {"time_share": round(costs.share_of_time([each]), 5)})
+    sums = {key: costs.total(key) for key in ("binary_macs", "float_macs", "bytes", "float_bytes")}
+    return {
+        "file": str(path),
+        "kernels": choose_kernels(),
+        "input": shape,
+        "layers": layers,
+        "total": {**sums, "file_bytes": costs.file_bytes, "milliseconds": round(1e3 * costs.total("seconds"), 5)},
+        "why_not_smaller": why_not_smaller(costs),
+        "why_not_faster": why_not_faster(costs),
+    }
+
+
+def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH)
+    title = f"{path}, for one picture of {as_shape(shape)}, one thread, {choose_kernels()} kernels"
+    table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in ("layer", "kind", "weight", "output", "bits", "MACs", "bytes", "ms", "time", "GMAC/s"):
+        table.add_column(column, justify="left" if column in ("layer", "kind") else "right", no_wrap=True)
+    longest = max(console.width - OTHER_COLUMNS, 12)
+    for each in costs.operations:
+        table.add_row(
+            shorten(each.name, longest),
+            shorten(each.kind, 13),
+            as_shape(each.weight),
+            as_shape(each.output),
+            str(each.bits or "–"),
+            as_count(each.macs),
+            f"{each.bytes:,}" if each.bytes else "–",
+            f"{1e3 * each.seconds:.3f}",
+            f"{costs.share_of_time([each]):.1%}",
+            f"{each.gmacs:.0f}" if each.macs else "",
+        )
+    table.add_section()
+    macs, milliseconds = costs.total("macs"), 1e3 * costs.total("seconds")
+    table.add_row("total", "", "", "", "", as_count(macs), f"{costs.total('bytes'):,}", f"{milliseconds:.3f}", "", "")
+    console.print(table)
+    for heading, lines in (("Why not smaller", why_not_smaller(costs)), ("Why not faster", why_not_faster(costs))):
+        console.print(f"\n[bold]{heading}[/bold]")
+        for line in lines:
+            console.print(f"- {line}")
+
+
+def why_not_smaller(costs: PackedCosts) -> list[str]:
+    """What the bytes of the file are spent on besides bits."""
+    bits, file = costs.total("bit_bytes"), costs.file_bytes
+    twin = costs.total("float_bytes")
+    lines = [
+        f"The file has {as_size(file)}, its float twin {as_size(twin)}: {twin / file:.1f}× smaller. "
+        f"Bits alone would be 32×, and they are {bits / file:.1%} of the file."
+    ]
+    parts = [(f"{each.name} ({each.bits}-bit weights)", each.bytes) for each in costs.operations if each.bits > 1]
+    affines = sum(each.bytes - each.bit_bytes for each in costs.operations if each.bits <= 1)
+    parts += [("scales, shifts and thresholds", affines), ("the list of operations", file - costs.total("bytes"))]
+    parts.sort(key=lambda part: -part[1])
+    return [*lines, f"The rest: {listed([f'{name} {size / file:.1%}' for name, size in parts if size])}."]
+
+
+def why_not_faster(costs: PackedCosts) -> list[str]:
+    """What the time is spent on besides multiplying bits, and where bits are slower than they could be."""
+    lines = []
+    if floats := [each for each in costs.operations if each.bits > 1]:
+        share, macs = costs.share_of_time(floats), sum(each.macs for each in floats) / costs.total("macs")
+        lines.append(
+            f"{plural(len(floats), 'layer')} stayed float or int8: {macs:.1%} of the multiply-adds, {share:.1%} of the "
+            f"time ({_slowest(costs, floats)}). Without them it would be {1 / max(1 - share, 1e-3):.2f}× faster."
+        )
+    if others := [each for each in costs.operations if each.bits == 0]:
+        lines.append(
+            f"Steps without weights (packing, pooling, sums) take {costs.share_of_time(others):.1%} of the time: "
+            f"{_slowest(costs, others)}."
+        )
+    binary = [each for each in costs.operations if each.bits == 1]
+    if binary:
+        fastest = max(binary, key=lambda each: each.gmacs)
+        lines.append(f"The fastest binary layer is {fastest.name} with {fastest.gmacs:.0f} GMAC/s.")
+    if narrow := [each for each in binary if min(each.weight[:2]) < NARROW]:
+        speed = sum(each.macs for each in narrow) / sum(each.seconds for each in narrow) / 1e9
+        lines.append(
+            f"{plural(len(narrow), 'binary layer')} with fewer than {NARROW} channels on one side leave vector units "
+            f"idle: {speed:.0f} GMAC/s, {costs.share_of_time(narrow):.1%} of the time."
+        )
+    if centring := [each for each in costs.operations if each.name in costs.centred]:
+        lines.append(
+            f"Centring: {plural(len(centring), 'sign')} after subtracting the mean of a picture, known only when all of "
+            f"it is. So packing is a step of its own: {costs.share_of_time(centring):.1%} of the time."
+        )
+    return lines
+
+
+def _slowest(costs: PackedCosts, operations: Sequence[OperationCosts]) -> str:
+    ordered = sorted(operations, key=lambda each: -each.seconds)
+    return listed([f"{each.name} {costs.share_of_time([each]):.1%}" for each in ordered])

@@ -1,0 +1,42 @@
+"""Numbers, names and lists as the commands print them."""
+
+from collections.abc import Sequence
+
+
+def shorten(name: str, width: int) -> str:
+    """At most ``width`` characters: the middle goes, and the end, which tells layers apart, keeps more than the
+    beginning."""
+    if len(name) <= width:
+        return name
+    head = (width - 1) // 3
+    return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+
+
+def as_shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "–"
+
+
+def as_count(value: int) -> str:
+    """Three digits and a unit; – for none."""
+    if not value:
+        return "–"
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            number = value / size
+            return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
+    return str(value)
+
+
+def as_size(size: int) -> str:
+    return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+
+
+def plural(number: int, word: str) -> str:
+    """``1 layer``, ``2 layers``."""
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def listed(named: Sequence[str], most: int = 4) -> str:
+    """The first few, and how many more there are."""
+    more = [f"{len(named) - most} more"] if len(named) > most else []
+    return ", ".join([*named[:most], *more])

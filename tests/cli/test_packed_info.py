@@ -1,0 +1,121 @@
+"""`rbnn info net.rbnn`: bytes and multiply-adds counted by hand, times measured, reasons in plain sentences."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from answers import WITHOUT_TORCH, Rbnn
+from packed_networks import small_network
+
+from rbnn import packfile
+from rbnn.analysis.packed_costs import OperationCosts, PackedCosts
+from rbnn.cli._packed_info import why_not_faster, why_not_smaller
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    packfile.write(small_network(), tmp_path / "net.rbnn")
+    return tmp_path / "net.rbnn"
+
+
+def test_layers_are_counted(net: Path, rbnn: Rbnn) -> None:
+    answer = rbnn("info", net, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    found = json.loads(answer.out)
+    assert found["input"] == [3, 8, 8]
+    layers = {layer["name"]: layer for layer in found["layers"]}
+    assert list(layers) == ["stem", "pack", "one", "two", "pool", "three", "mean", "fc"]
+    # name → bits, weight, bytes, of these packed, bytes of the twin, 1-bit MACs, float MACs
+    wanted = {
+        "stem": (32, [16, 3, 3, 3], 4 * 432, 0, 4 * 432, 0, 64 * 432),
+        "pack": (0, [], 0, 0, 0, 0, 0),
+        "one": (1, [16, 16, 3, 3], 288 + 128, 288, 4 * 2304 + 128, 64 * 2304, 0),
+        "two": (1, [32, 16, 3, 3], 576 + 128, 576, 4 * 4608 + 128, 16 * 4608, 0),
+        "pool": (0, [], 4, 0, 4, 0, 0),
+        "three": (1, [24, 32, 1, 1], 96 + 96, 96, 4 * 768 + 96, 4 * 768, 0),
+        "fc": (32, [5, 24, 1, 1], 480 + 20, 0, 480 + 20, 0, 120),
+    }
+    for name, numbers in wanted.items():
+        keys = "bits", "weight", "bytes", "bit_bytes", "float_bytes", "binary_macs", "float_macs"
+        assert tuple(layers[name][key] for key in keys) == numbers, name
+    assert layers["two"]["output"] == [32, 4, 4]
+    assert all(layer["milliseconds"] > 0 for layer in layers.values())
+    assert sum(layer["time_share"] for layer in layers.values()) == pytest.approx(1, abs=1e-3)
+    assert found["total"]["bytes"] == sum(row[2] for row in wanted.values())
+    assert found["total"]["file_bytes"] == net.stat().st_size
+
+
+def test_a_shared_tensor_is_stored_once(tmp_path: Path, rbnn: Rbnn) -> None:
+    graph = small_network()
+    graph.tensors["b1"] = graph.tensors["s1"]
+    graph.operations[2].tensors["shift"] = "s1"
+    del graph.tensors["b1"]
+    packfile.write(graph, tmp_path / "net.rbnn")
+    layers = {layer["name"]: layer for layer in json.loads(rbnn("info", tmp_path / "net.rbnn", "--json").out)["layers"]}
+    assert layers["one"]["bytes"] == 288 + 64
+
+
+def operation(name: str, bits: int, milliseconds: float, channels: int = 64, **more: int) -> OperationCosts:
+    numbers = {"binary_macs": 0, "float_macs": 0, "bytes": 0, "bit_bytes": 0, "float_bytes": 0} | more
+    weight = (64, channels, 3, 3) if bits else ()
+    return OperationCosts(name, "kind", bits, weight, (64, 8, 8), seconds=milliseconds / 1e3, **numbers)
+
+
+COSTS = PackedCosts(
+    [
+        operation("stem", 32, 4, float_macs=1_000_000, bytes=3000, float_bytes=3000),
+        operation("centre", 0, 1),
+        operation("wide", 1, 3, binary_macs=6_000_000, bytes=5000, bit_bytes=4000, float_bytes=129_000),
+        operation("narrow", 1, 2, 16, binary_macs=1_000_000, bytes=1000, bit_bytes=1000, float_bytes=32_000),
+    ],
+    file_bytes=10_000,
+    centred=["centre"],
+)
+
+
+def test_why_not_smaller() -> None:
+    assert why_not_smaller(COSTS) == [
+        "The file has 10.0 kB, its float twin 164.0 kB: 16.4× smaller. Bits alone would be 32×, and they are 50.0% of "
+        "the file.",
+        "The rest: stem (32-bit weights) 30.0%, scales, shifts and thresholds 10.0%, the list of operations 10.0%.",
+    ]
+
+
+def test_why_not_faster() -> None:
+    assert why_not_faster(COSTS) == [
+        "1 layer stayed float or int8: 12.5% of the multiply-adds, 40.0% of the time (stem 40.0%). Without them "
+        "it would be 1.67× faster.",
+        "Steps without weights (packing, pooling, sums) take 10.0% of the time: centre 10.0%.",
+        "The fastest binary layer is wide with 2 GMAC/s.",
+        "1 binary layer with fewer than 64 channels on one side leave vector units idle: 0 GMAC/s, 20.0% of the time.",
+        "Centring: 1 sign after subtracting the mean of a picture, known only when all of it is. So packing is a step of "
+        "its own: 10.0% of the time.",
+    ]
+
+
+def test_the_table_needs_no_torch(net: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_TORCH, "info", str(net)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Why not smaller" in done.stdout
+    assert "Why not faster" in done.stdout
+    assert next(line.split()[1:5] for line in done.stdout.splitlines() if line.startswith("two")) == [
+        "binary_conv", "32×16×3×3", "32×4×4", "1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["info", "none.rbnn"], "none.rbnn: no such file"),
+        (["info", "NET", "--method", "rbnn"], "--method and --classes go with a network by name"),
+    ],
+    ids=["missing", "method"],
+)
+def test_one_sentence(words: list[str], says: str, net: Path, rbnn: Rbnn) -> None:
+    answer = rbnn(*(net if word == "NET" else word for word in words))
+    assert (answer.code, answer.out) == (2, "")
+    assert says in answer.err
+    assert answer.err.count("\n") == 1
