@@ -90,8 +90,8 @@ def test_why_not_faster() -> None:
         "Steps without weights (packing, pooling, sums) take 10.0% of the time: centre 10.0%.",
         "The fastest binary layer is wide with 2 GMAC/s.",
         "1 binary layer with fewer than 64 channels on one side leave vector units idle: 0 GMAC/s, 20.0% of the time.",
-        "Centring: 1 sign after subtracting the mean of a picture, known only when all of it is. So packing is a step of "
-        "its own: 10.0% of the time.",
+        "Centring: 1 sign after subtracting the mean of a picture, known only when all of it is. So packing is a step "
+        "of its own: 10.0% of the time.",
     ]
 
 

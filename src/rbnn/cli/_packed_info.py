@@ -124,8 +124,8 @@ def why_not_faster(costs: PackedCosts) -> list[str]:
         )
     if centring := [each for each in costs.operations if each.name in costs.centred]:
         lines.append(
-            f"Centring: {plural(len(centring), 'sign')} after subtracting the mean of a picture, known only when all of "
-            f"it is. So packing is a step of its own: {costs.share_of_time(centring):.1%} of the time."
+            f"Centring: {plural(len(centring), 'sign')} after subtracting the mean of a picture, known only when all "
+            f"of it is. So packing is a step of its own: {costs.share_of_time(centring):.1%} of the time."
         )
     return lines
 
