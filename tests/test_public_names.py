@@ -13,6 +13,7 @@ def test_public_names() -> None:
         "RbnnError",
         "binarize_",
         "create_model",
+        "export",
         "penalty",
     ]
 

@@ -10,6 +10,7 @@ from rbnn.errors import RbnnError
 
 if TYPE_CHECKING:
     from rbnn.convert import binarize_
+    from rbnn.exporting import export
     from rbnn.models import create_model
     from rbnn.nn import BinaryConv2d, BinaryLinear, penalty
     from rbnn.schedule import BinarySchedule
@@ -22,6 +23,7 @@ __all__ = [
     "RbnnError",
     "binarize_",
     "create_model",
+    "export",
     "penalty",
 ]
 
@@ -31,6 +33,7 @@ _LIVES_IN = {
     "BinarySchedule": "schedule",
     "binarize_": "convert",
     "create_model": "models",
+    "export": "exporting",
     "penalty": "nn",
 }
 

@@ -7,6 +7,7 @@
     ├── CheckpointError           a checkpoint that is missing, broken or of another network
     │   └── DamagedCheckpoint     one that is cut short or whose bytes have changed
     ├── NotBinary                 a layer or a network that cannot be binarized or expressed in bits
+    ├── ExportError               a network that cannot be packed, or whose packed form differs from it
     ├── PackError                 a packed file that is missing, broken, of a newer version or not one at all
     ├── InputError                an array that is not what the network takes
     └── TrainingError             training cannot go on (a loss that is not finite, ranks that drifted)
@@ -50,6 +51,10 @@ class DamagedCheckpoint(CheckpointError):
 
 class NotBinary(RbnnError):
     """A layer or a network that cannot be binarized or expressed in bits."""
+
+
+class ExportError(RbnnError):
+    """A network that cannot be packed, or whose packed form differs from it."""
 
 
 class PackError(RbnnError):

@@ -1,5 +1,6 @@
 """Binarization methods, one file each."""
 
+from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._registry import (
     METHODS,
@@ -34,6 +35,7 @@ __all__ = [
     "ABCNet",
     "BNNPlus",
     "BiReal",
+    "BinaryForm",
     "DoReFa",
     "IRNet",
     "Method",

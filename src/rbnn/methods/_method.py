@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rbnn.errors import NotBinary
 from rbnn.functional import Derivative, estimator, sharpness_and_gain, sign
+from rbnn.methods._form import BinaryForm
 
 T_MIN, T_MAX = -2.0, 1.0
 """``t = 10^(T_MIN + e/E (T_MAX − T_MIN))``, the paper's range."""
@@ -79,6 +81,23 @@ class Method(nn.Module, ABC):
     def signs(self, w: Tensor) -> Tensor:
         """The ±1 weights as of now."""
         return sign(self.before_sign(w))
+
+    @torch.no_grad()
+    def binary_form(self, w: Tensor) -> BinaryForm:
+        """The layer at inference, for the export; NotBinary says why there is no such form.
+
+        By default one factor per filter, found by comparing ``weight`` with ``signs``, and inputs by their sign.  A
+        method that does more (another threshold, several bases, an ``output`` of its own) says so here; what it
+        forgets, the export notices.
+        """
+        signs = self.signs(w)
+        factors = (self.weight(w) * signs).flatten(1)
+        if bool((factors != factors[:, :1]).any()):
+            raise NotBinary(
+                f"{type(self).__name__} gives weights that are not one factor per filter times signs: "
+                "write binary_form for it, or keep the layer float"
+            )
+        return BinaryForm(signs[None].to(torch.int8).cpu().numpy(), factors[None, :, 0].double().cpu().numpy())
 
     def figures(self) -> dict[str, float]:
         """Numbers of this method worth logging for each layer, such as α."""

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from rbnn.functional import Derivative, binarize, sign
+from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import between, estimators
 from rbnn.methods._registry import register_method
@@ -81,6 +82,13 @@ class ABCNet(Method):
         derivative = self.derivative(self.weight_estimator)
         bases = torch.stack([binarize(shifted, derivative) for shifted in self.shifted(w)])
         return torch.einsum("m...,m->...", bases, self.weight_factors(w))
+
+    @torch.no_grad()
+    def binary_form(self, w: Tensor) -> BinaryForm:
+        signs = torch.stack([sign(shifted) for shifted in self.shifted(w)]).to(torch.int8).cpu().numpy()
+        factors = self.weight_factors(w).double().cpu()[:, None].expand(-1, w.shape[0]).numpy()
+        thresholds = tuple((0.5 - self.shift.detach()).double().tolist())
+        return BinaryForm(signs, factors, thresholds, tuple(self.factor.detach().double().tolist()))
 
     def activation(self, x: Tensor) -> Tensor:
         derivative = _narrowed(self.derivative(self.estimator))

@@ -1,5 +1,6 @@
 """DoReFa-Net (Zhou et al., 2016), weights of one bit."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rbnn.functional import binarize, straight_through
+from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import between, estimators
 from rbnn.methods._registry import register_method
@@ -56,6 +58,11 @@ class DoReFa(Method):
 
     def activation(self, x: Tensor) -> Tensor:
         return _Levels.apply(x, self.thresholds())  # type: ignore[no-untyped-call, no-any-return]
+
+    def binary_form(self, w: Tensor) -> BinaryForm:
+        thresholds = self.thresholds()  # a plane s_j = ±1 for each: level/steps = Σ (s_j + 1)/2 / steps
+        levels = (0.5 / len(thresholds),) * len(thresholds)
+        return replace(super().binary_form(w), thresholds=tuple(thresholds), levels=levels, offset=0.5)
 
     def output(self, y: Tensor, x: Tensor) -> Tensor:
         if self.gradient_bits == 32:

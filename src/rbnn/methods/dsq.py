@@ -1,9 +1,12 @@
 """DSQ: Differentiable Soft Quantization (Gong et al., ICCV 2019), one bit."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from rbnn.functional import sign, straight_through
+from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._registry import register_method
 
@@ -60,6 +63,9 @@ class DSQ(Method):
 
     def activation(self, x: Tensor) -> Tensor:
         return self.of_activation(x)  # type: ignore[no-any-return]
+
+    def binary_form(self, w: Tensor) -> BinaryForm:
+        return replace(super().binary_form(w), levels=(float(self.of_activation.limit.detach()),))
 
     def after_step(self, w: Tensor) -> None:
         self.of_weight.confine()

@@ -1,5 +1,6 @@
 """RBNN: Rotated Binary Neural Network (Lin et al., NeurIPS 2020)."""
 
+from dataclasses import replace
 from math import pi, sin
 
 import torch
@@ -19,6 +20,7 @@ from rbnn.functional import (
     sharpness_and_gain,
     standardise,
 )
+from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import T_MAX, T_MIN, Method
 from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
@@ -125,6 +127,9 @@ class RBNN(Method):
             t, k = max(t, 1.0), 1.0
         derivative = estimator(self.estimator, t, k)
         return binarize_standardised(x, derivative) if self.standardise else binarize(x, derivative)
+
+    def binary_form(self, w: Tensor) -> BinaryForm:
+        return replace(super().binary_form(w), centred=self.standardise)
 
     @torch.no_grad()
     def begin_epoch(self, w: Tensor, epoch: float, epochs: int) -> None:

@@ -1,9 +1,12 @@
 """XNOR-Net (Rastegari et al., ECCV 2016)."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from rbnn.functional import binarize, mean_magnitude, per_filter, straight_through
+from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
@@ -55,6 +58,9 @@ class XNORNet(Method):
         box = x.new_ones(groups, *window)
         k = self.linear(x.abs(), box / box[0].numel())
         return k.repeat_interleave(filters // groups, dim=1) if groups > 1 else k
+
+    def binary_form(self, w: Tensor) -> BinaryForm:
+        return replace(super().binary_form(w), magnitudes=self.k_map)
 
     @torch.no_grad()
     def after_step(self, w: Tensor) -> None:

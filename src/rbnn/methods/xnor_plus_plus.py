@@ -1,11 +1,13 @@
 """XNOR-Net++ (Bulat and Tzimiropoulos, BMVC 2019)."""
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from rbnn.errors import ConfigError
+from rbnn.errors import ConfigError, NotBinary
 from rbnn.functional import binarize, mean_magnitude, per_filter
+from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
@@ -106,6 +108,14 @@ class XNORPlusPlus(Method):
             return self.dense
         assert self.beta is not None
         return self.beta if self.gamma is None else self.beta[:, None] * self.gamma
+
+    def binary_form(self, w: Tensor) -> BinaryForm:
+        form = super().binary_form(w)
+        if self.case == 1:
+            return form
+        if self.size is None:
+            raise NotBinary("xnor++ has not seen a picture, so its factors per position are not known: run one batch")
+        return replace(form, positions=self.position_factors().detach().double().cpu().numpy())
 
     def inherit(self, before: Method) -> None:
         if self.needs_example and isinstance(before, XNORPlusPlus) and before.size is not None:

@@ -1,0 +1,82 @@
+"""`rbnn export`: a trained network as a packed file, compared with torch layer by layer."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rbnn.training.checkpoint import Network
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained network as a packed file: signs as bits, scales and batch norms folded.
+
+    The packed network is compared with torch on test pictures, operation by operation; a difference that rounding does
+    not explain is an error that names the layer, and nothing is written.
+
+    Example: rbnn export runs/first -o first.rbnn
+    """
+
+    net: tyro.conf.Positional[Path]
+    """Run directory (its best epoch) or checkpoint."""
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """The file to write."""
+    data_dir: Path = Path("data")
+    """Where data sets live: the comparison takes test pictures from there, random ones if there are none."""
+    images: int = 4
+    """Pictures to compare on."""
+    json: bool = False
+    """Print JSON with the keys path, bytes, pictures (test or random), images, binary_layers, float_layers, signs,
+    near_ties (signs that differ), images_with_near_ties, largest_difference, answer_difference and layers (name, kind,
+    difference, signs, near_ties)."""
+
+
+def run(options: Export) -> None:
+    """Export and say what came of it."""
+    import rbnn
+    from rbnn.errors import ConfigError
+    from rbnn.training.checkpoint import load_network
+
+    if not 1 <= options.images <= 1000:
+        raise ConfigError(f"--images takes 1 to 1000, got {options.images}")
+    network = load_network(options.net)
+    pictures, images = _pictures(options, network)
+    contract = network.contract
+    report = rbnn.export(network.model, options.output, images, contract.mean, contract.std, contract.classes)
+    if options.json:
+        print(json.dumps(asdict(report) | {"path": str(report.path), "pictures": pictures}))
+    else:
+        print(report)
+
+
+def _pictures(options: Export, network: "Network") -> "tuple[str, Tensor]":
+    """Test pictures of the network's own data set; random ones where its files are not at hand."""
+    import numpy as np
+    import torch
+
+    from rbnn import data
+    from rbnn.data.preprocess import normalise
+    from rbnn.errors import DataError
+    from rbnn.training.batches import Batches
+
+    contract, count = network.contract, options.images
+    try:
+        tests = data.load(network.config.data, options.data_dir, "test")
+    except DataError:
+        print(
+            f"no test pictures of {network.config.data} under {options.data_dir}: comparing on random ones",
+            file=sys.stderr,
+        )
+        shape = count, contract.image_size, contract.image_size, contract.channels
+        noise = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+        return "random", torch.from_numpy(normalise(noise, contract.mean, contract.std))
+    batches = Batches(tests, count, train=False, seed=0, image_size=contract.image_size, limit=count)
+    images, _ = next(iter(batches.epoch(0)))
+    return "test", images

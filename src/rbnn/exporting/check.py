@@ -1,0 +1,178 @@
+"""The packed network against torch, operation by operation, each fed the values that torch has there."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rbnn.errors import ExportError
+from rbnn.exporting.draft import Array, Meaning, pictures
+from rbnn.graph import Graph
+from rbnn.kinds import Buffer, Operation
+from rbnn.runtime import Session, reference
+
+NEAR_TIE = 4e-6
+"""A sign may differ where |x − threshold| is at most this times max|x| of the picture."""
+
+FLOAT_DIFFERENCE = 5e-5
+"""Largest difference of a float value, times max|x| of the picture: sums in another order, affines folded."""
+
+ANSWER_DIFFERENCE = 1e-3
+"""Largest difference of an answer for a picture none of whose signs differ, times its largest value or 1."""
+
+ACCUMULATORS = "accumulators of "
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One operation beside torch."""
+
+    name: str
+    kind: str
+    difference: float
+    """Largest difference of its float values, relative to the largest value of the picture."""
+    signs: int
+    near_ties: int
+    """Signs that differ, each where the value nearly is the threshold."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All operations that torch has something to compare with, and the network as a whole."""
+
+    operations: list[Compared]
+    images: int
+    images_with_near_ties: int
+    """Images in which a sign differs when the packed network runs by itself."""
+    answer_difference: float
+    """Largest difference of the answers, over the other images."""
+
+
+def compare(graph: Graph, meanings: dict[str, Meaning], images: Tensor, answers: Tensor) -> Comparison:
+    """Raises ExportError at the first operation that differs by more than rounding."""
+    graph_with_sums = _with_accumulators(graph)
+    known = {name: meaning for name, meaning in meanings.items() if name in graph.buffers}
+    given = {name: _expected(meaning) for name, meaning in known.items()}
+    pixels = np.ascontiguousarray(images.numpy())
+    seen = Session(graph_with_sums).trace(pixels, given)
+    found = [_operation(graph, operation, known, given, seen) for operation in graph.operations]
+    compared = [each for each in found if each is not None]
+    return Comparison(compared, len(images), *_whole(graph, known, given, pixels, answers))
+
+
+def _expected(meaning: Meaning) -> Array:
+    return pictures(meaning.value if meaning.signs is None else meaning.signs)
+
+
+def _distance(meaning: Meaning) -> Array:
+    """x − level, as (N, H, W, C); in double, where the difference of two floats is never rounded to 0."""
+    assert meaning.level is not None, "float buffers have no distance"
+    return pictures(meaning.value.double() - meaning.level.double())
+
+
+def _with_accumulators(graph: Graph) -> Graph:
+    """The graph, and beside each binary convolution one that writes its plain sums."""
+    operations: list[Operation] = []
+    buffers = dict(graph.buffers)
+    for operation in graph.operations:
+        operations.append(operation)
+        if operation.kind == "binary_conv":
+            sums = ACCUMULATORS + next(iter(operation.outputs.values()))
+            buffers[sums] = Buffer("float", graph.buffers[next(iter(operation.outputs.values()))].shape)
+            operations.append(
+                Operation(
+                    "binary_conv", sums, {"x": operation.inputs["x"]}, {"float": sums},
+                    {"weight": operation.tensors["weight"]},
+                    {role: value for role, value in operation.attributes.items() if role != "activation"},
+                )
+            )  # fmt: skip
+    return replace(graph, buffers=buffers, operations=operations)
+
+
+def _operation(
+    graph: Graph, operation: Operation, known: dict[str, Meaning], given: dict[str, Array], seen: dict[str, Array]
+) -> Compared | None:
+    if operation.kind == "binary_conv":
+        sums = ACCUMULATORS + next(iter(operation.outputs.values()))
+        bits = given.get(operation.inputs["x"], seen[operation.inputs["x"]])
+        if not np.array_equal(seen[sums], _sums(operation, graph.tensors[operation.tensors["weight"]], bits)):
+            raise ExportError(f"layer {operation.name!r}: the packed sums of signs differ from torch's")
+    difference, signs, near_ties = 0.0, 0, 0
+    compared = False
+    for name in operation.outputs.values():
+        if name not in known:
+            continue
+        compared = True
+        if known[name].signs is None:
+            difference = max(difference, _float_difference(operation, given[name], seen[name]))
+        else:
+            signs += given[name].size
+            near_ties += _near_ties(operation, known[name], given[name], seen[name])
+    return Compared(operation.name, operation.kind, difference, signs, near_ties) if compared else None
+
+
+def _sums(operation: Operation, weight: NDArray[np.uint8], bits: Array) -> Array:
+    """Exact: whole numbers below 2²⁴ in float32."""
+    filters = torch.from_numpy(reference.unpack(weight, bits.shape[3])).permute(0, 3, 1, 2)
+    attributes: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "pad": 0}
+    attributes |= operation.attributes
+    height, width = attributes["padding"]
+    padded = F.pad(
+        torch.from_numpy(bits).permute(0, 3, 1, 2), (width, width, height, height), value=float(attributes["pad"])
+    )
+    sums = F.conv2d(padded, filters, stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]))
+    return sums.permute(0, 2, 3, 1).numpy()
+
+
+def _largest(values: Array) -> Array:
+    """max|x| of each picture, in a shape that goes with them."""
+    return np.asarray(np.abs(values).max((1, 2, 3), keepdims=True), np.float64)
+
+
+def _float_difference(operation: Operation, wanted: Array, got: Array) -> float:
+    apart = np.abs(wanted.astype(np.float64) - got) / np.maximum(_largest(wanted), 1e-30)
+    worst = float(apart.max(initial=0.0))
+    if not worst <= FLOAT_DIFFERENCE:
+        raise ExportError(
+            f"layer {operation.name!r}: the packed layer differs from torch's by {worst:.2g} of its largest value, "
+            f"more than {FLOAT_DIFFERENCE:g}"
+        )
+    return worst
+
+
+def _near_ties(operation: Operation, meaning: Meaning, wanted: Array, got: Array) -> int:
+    differ = wanted != got
+    if differ.any():
+        distance = np.abs(_distance(meaning)) / np.maximum(_largest(pictures(meaning.value)), 1e-30)
+        worst = float(distance[differ].max())
+        if worst > NEAR_TIE:
+            raise ExportError(
+                f"layer {operation.name!r}: {int(differ.sum())} of {differ.size} packed signs differ from torch's, "
+                f"one at a distance of {worst:.2g} of the largest value from its threshold, more than {NEAR_TIE:g}"
+            )
+    return int(differ.sum())
+
+
+def _whole(
+    graph: Graph, known: dict[str, Meaning], given: dict[str, Array], pixels: Array, answers: Tensor
+) -> tuple[int, float]:
+    """Images in which a sign differs when the network runs by itself, and the largest difference of the others."""
+    session = Session(graph)
+    seen = session.trace(pixels, {})
+    same = np.ones(len(pixels), bool)
+    for name, meaning in known.items():
+        if meaning.signs is not None and name in seen:
+            same &= (seen[name] == given[name]).all((1, 2, 3))
+    wanted, got = answers.numpy().reshape(len(pixels), -1), session(pixels).reshape(len(pixels), -1)
+    apart = np.abs(wanted.astype(np.float64) - got).max(1) / np.maximum(np.abs(wanted).max(1), 1)
+    worst = float(apart[same].max(initial=0.0))
+    if not worst <= ANSWER_DIFFERENCE:
+        raise ExportError(
+            f"the packed network's answers differ from torch's by {worst:.2g} although no sign does: expected at most "
+            f"{ANSWER_DIFFERENCE:g}"
+        )
+    return int((~same).sum()), worst

@@ -1,0 +1,152 @@
+"""From torch's calls to steps: which handler takes which module, function and method."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from rbnn.errors import ExportError
+from rbnn.exporting import operations as o
+from rbnn.exporting.binary import Bits, binary_layer
+from rbnn.exporting.call import Call, Place
+from rbnn.exporting.draft import Draft, picture_shape
+from rbnn.exporting.trace import Traced, owner
+from rbnn.kinds import Buffer
+from rbnn.models import Join, OptionA
+from rbnn.nn import BinaryConv2d, BinaryLinear
+
+Handler = Callable[..., str]
+
+MODULES: dict[type[nn.Module], tuple[Handler, tuple[str, ...]]] = {
+    nn.Conv2d: (o.conv2d, ("weight", "bias", "stride", "padding", "dilation", "groups")),
+    nn.Linear: (o.linear, ("weight", "bias")),
+    nn.BatchNorm1d: (o.batch_norm, ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")),
+    nn.BatchNorm2d: (o.batch_norm, ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")),
+    nn.Hardtanh: (o.hardtanh, ("min_val", "max_val")),
+    nn.ReLU: (o.relu, ()),
+    nn.ReLU6: (o.relu6, ()),
+    nn.PReLU: (o.prelu, ("weight",)),
+    nn.LeakyReLU: (o.leaky_relu, ("negative_slope",)),
+    nn.Sigmoid: (o.sigmoid, ()),
+    nn.Hardswish: (o.hardswish, ()),
+    nn.MaxPool2d: (o.max_pool2d, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")),
+    nn.AvgPool2d: (
+        o.avg_pool2d, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+    ),
+    nn.AdaptiveAvgPool2d: (o.adaptive_avg_pool2d, ("output_size",)),
+    nn.AdaptiveMaxPool2d: (o.adaptive_max_pool2d, ("output_size", "return_indices")),
+    nn.Flatten: (o.reshape, ()),
+    nn.Unflatten: (o.reshape, ()),
+    nn.ZeroPad2d: (o.pad, ("padding",)),
+    nn.Identity: (o.identity, ()),
+    nn.Dropout: (o.identity, ()),
+    nn.Dropout1d: (o.identity, ()),
+    nn.Dropout2d: (o.identity, ()),
+    OptionA: (o.option_a, ("stride", "margin")),
+    Join: (o.join, ("binary",)),
+}  # fmt: skip
+"""A module is a function whose other arguments are attributes of the module."""
+
+FUNCTIONS: dict[Any, Handler] = {
+    F.conv2d: o.conv2d, torch.conv2d: o.conv2d, F.linear: o.linear, F.batch_norm: o.batch_norm,
+    F.hardtanh: o.hardtanh, torch.clamp: o.clamp, F.relu: o.relu, torch.relu: o.relu, F.relu6: o.relu6,
+    F.leaky_relu: o.leaky_relu, F.prelu: o.prelu, torch.prelu: o.prelu, torch.sigmoid: o.sigmoid,
+    F.sigmoid: o.sigmoid, F.hardswish: o.hardswish,
+    F.max_pool2d: o.max_pool2d, torch.max_pool2d: o.max_pool2d, F.avg_pool2d: o.avg_pool2d,
+    F.adaptive_avg_pool2d: o.adaptive_avg_pool2d, F.adaptive_max_pool2d: o.adaptive_max_pool2d, torch.mean: o.mean,
+    operator.add: o.add, operator.iadd: o.add, torch.add: o.add, operator.sub: o.sub, operator.isub: o.sub,
+    torch.sub: o.sub, operator.neg: o.neg, torch.neg: o.neg, operator.mul: o.mul, operator.imul: o.mul,
+    torch.mul: o.mul, torch.multiply: o.mul, operator.truediv: o.div, torch.div: o.div,
+    torch.cat: o.cat, torch.concat: o.cat, torch.flatten: o.reshape, torch.reshape: o.reshape,
+    torch.squeeze: o.reshape, torch.unsqueeze: o.reshape, operator.getitem: o.getitem, F.pad: o.pad,
+    F.dropout: o.dropout, F.dropout2d: o.dropout,
+}  # fmt: skip
+
+METHODS: dict[str, Handler] = {
+    "relu": o.relu, "relu_": o.relu, "sigmoid": o.sigmoid, "clamp": o.clamp, "clamp_": o.clamp, "mean": o.mean,
+    "add": o.add, "add_": o.add, "sub": o.sub, "mul": o.mul, "mul_": o.mul, "div": o.div, "neg": o.neg,
+    "view": o.reshape, "reshape": o.reshape, "flatten": o.reshape, "squeeze": o.reshape, "unsqueeze": o.reshape,
+    "contiguous": o.identity, "clone": o.identity, "detach": o.identity,
+}  # fmt: skip
+
+
+def lower(traced: Traced, images: Tensor) -> Draft:
+    """The network as steps, one or several for each call, nothing fused."""
+    height, width, channels = images.shape[2], images.shape[3], images.shape[1]
+    draft = Draft("image", {"image": Buffer("float", (height, width, channels))})
+    places: dict[fx.Node, str] = {}
+    known: Bits = {}
+    for node in traced.nodes:
+        value = traced.values[node]
+        if node.op == "placeholder":
+            if places:
+                continue  # a further argument, left at its default
+            places[node] = draft.input
+        elif node.op == "output":
+            draft.output = _output(traced, node, places, draft)
+        elif node.op != "get_attr" and any(each in places for each in node.all_input_nodes):
+            if not isinstance(value, Tensor) and not _only_asks(node):
+                raise _call(draft, traced, node).fail(f"it gives {type(value).__name__}, not a tensor")
+            if isinstance(value, Tensor):
+                places[node] = _lowered(draft, traced, node, places, known)
+    return draft
+
+
+def _only_asks(node: fx.Node) -> bool:
+    """Whether a call asks for the size of a tensor, not for its values."""
+    return (node.op == "call_method" and node.target in ("size", "dim", "numel")) or (
+        node.op == "call_function" and node.target is getattr
+    )
+
+
+def _lowered(draft: Draft, traced: Traced, node: fx.Node, places: dict[fx.Node, str], known: Bits) -> str:
+    call = _call(draft, traced, node)
+    if picture_shape(tuple(call.result.shape)) is None:
+        raise call.fail(f"it gives the shape {tuple(call.result.shape)}, neither pictures nor vectors")
+
+    def put(each: fx.Node) -> Any:
+        value = traced.values[each]
+        return Place(places[each], value) if each in places else value
+
+    args: Any = fx.map_arg(node.args, put)
+    kwargs: Any = fx.map_arg(node.kwargs, put)
+    handler: Handler | None
+    if node.op == "call_module":
+        module = traced.model.get_submodule(str(node.target))
+        if isinstance(module, BinaryConv2d | BinaryLinear):
+            return binary_layer(call, args[0], module, known)
+        handler, names = MODULES.get(type(module), (None, ()))
+        if getattr(module, "padding_mode", "zeros") != "zeros":
+            raise call.fail(f"padding_mode {getattr(module, 'padding_mode', '')!r} is not supported")
+        kwargs = kwargs | {name: getattr(module, name) for name in names}
+    else:
+        handler = METHODS.get(str(node.target)) if node.op == "call_method" else FUNCTIONS.get(node.target)
+    if handler is None:
+        raise call.fail("the packed format has no such operation")
+    try:
+        return handler(call, *args, **kwargs)
+    except TypeError as error:  # an argument that the handler does not know
+        raise call.fail(f"it is called in a way that is not supported ({error})") from None
+
+
+def _call(draft: Draft, traced: Traced, node: fx.Node) -> Call:
+    if node.op == "call_module":
+        what = f"nn.{type(traced.model.get_submodule(str(node.target))).__name__}"
+    elif node.op == "call_method":
+        what = f"Tensor.{node.target}"
+    else:
+        what = getattr(node.target, "__name__", str(node.target))
+    name = str(node.target) if node.op == "call_module" else node.name
+    return Call(draft, name, what, owner(node), traced.values[node])
+
+
+def _output(traced: Traced, node: fx.Node, places: dict[fx.Node, str], draft: Draft) -> str:
+    (answer,) = node.args
+    if not isinstance(answer, fx.Node) or answer not in places:
+        raise ExportError("the network must answer with one tensor, made from its pictures")
+    if places[answer] == draft.input:
+        raise ExportError("the network gives back its pictures: there is nothing to pack")
+    return places[answer]

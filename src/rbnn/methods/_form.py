@@ -1,0 +1,32 @@
+"""What a binary layer computes at inference, in numbers: all that an export needs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class BinaryForm:
+    """A layer in bits.
+
+        a = offset + Σ_j levels_j sign(x − thresholds_j)                  the binarized input
+        y = map ⊙ Σ_i factors_io (signs_io ⊛ a)                           the output, still without bias
+
+    where the map is 1 unless ``magnitudes`` or ``positions`` say otherwise.  With an offset the levels add up to it, so
+    that a padded zero is the lowest level.
+    """
+
+    signs: NDArray[np.int8]
+    """±1, (M, O, C, kh, kw), of a linear layer (M, O, C)."""
+    factors: NDArray[np.float64]
+    """(M, O)."""
+    thresholds: tuple[float, ...] = (0.0,)
+    levels: tuple[float, ...] = (1.0,)
+    offset: float = 0.0
+    centred: bool = False
+    """The one threshold is the mean of x over the whole picture."""
+    magnitudes: bool = False
+    """The map is mean|x| under each position of the kernel, over the channels that the filter sees."""
+    positions: NDArray[np.float64] | None = None
+    """The map, learned: (H, W), or (O, H, W)."""

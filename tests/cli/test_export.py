@@ -1,0 +1,53 @@
+"""rbnn export, end to end on a network trained on digits."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from answers import Rbnn
+
+from rbnn import packfile
+from rbnn.runtime import Session
+from rbnn.training.checkpoint import load_network
+
+
+def test_a_run_becomes_a_packed_file(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a name.rbnn"
+    answer = rbnn("export", run_directory, "-o", file, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    report = json.loads(answer.out)
+    assert report["path"] == str(file)
+    assert report["bytes"] == file.stat().st_size < 80_000
+    assert (report["pictures"], report["images"]) == ("test", 4)
+    assert (report["binary_layers"], report["float_layers"]) == (18, 2)
+    network = load_network(run_directory)
+    contract = packfile.read(file).input
+    assert (contract.mean, contract.std) == (network.contract.mean, network.contract.std)
+    assert contract.classes == network.contract.classes
+    session = Session(file)
+    images = torch.randn(8, *session.input_shape)
+    with torch.no_grad():
+        wanted = network.model.eval()(images).numpy()
+    np.testing.assert_allclose(session(images.numpy()), wanted, atol=1e-3)
+
+
+def test_the_report_for_people(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
+    answer = rbnn("export", run_directory / "last.pt", "-o", tmp_path / "net.rbnn", "--images", "2")
+    assert answer.code == 0
+    first, layers, whole = answer.out.splitlines()
+    assert first.startswith(f"{tmp_path / 'net.rbnn'}: ")
+    assert "18 binary, 2 float convolutions" in first
+    assert layers.startswith("layer by layer beside torch: ")
+    assert whole.startswith("by itself: signs differ in ")
+
+
+def test_what_cannot_be_exported(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
+    answer = rbnn("export", tmp_path / "none", "-o", tmp_path / "net.rbnn")
+    assert (answer.code, answer.out) == (2, "")
+    assert "there is no checkpoint" in answer.err
+    answer = rbnn("export", run_directory, "-o", tmp_path / "no" / "net.rbnn")
+    assert answer.code == 2
+    answer = rbnn("export", run_directory, "-o", tmp_path / "net.rbnn", "--images", "0")
+    assert "--images takes 1 to 1000" in answer.err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,31 @@
+"""Networks with batch norms that an export must get right: negative, zero and tiny gammas among them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import rbnn
+
+
+def random_norms(model: nn.Module) -> nn.Module:
+    """Statistics and gammas at random; in each norm one gamma 0, one 1e-8, one −1e-8, half of the others negative."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias, std=0.5)
+            nn.init.normal_(module.running_mean, std=0.5)
+            nn.init.uniform_(module.running_var, 0.5, 4)
+            with torch.no_grad():
+                module.weight[:3] = torch.tensor([0.0, 1e-8, -1e-8])
+    return model
+
+
+def network(name: str, method: str, size: int, **options: Any) -> nn.Module:
+    return random_norms(rbnn.create_model(name, method, image_size=size, **options)).eval()
+
+
+def pictures(count: int, size: int) -> Tensor:
+    """Smooth, as pictures are: noise at a quarter of the size, enlarged, and a little noise."""
+    coarse = nn.functional.interpolate(torch.randn(count, 3, max(size // 4, 1), max(size // 4, 1)), size=(size, size))
+    return coarse + 0.3 * torch.randn(count, 3, size, size)
