@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     except RbnnError as error:
         return _complain(error, debug, 2)
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "sklearn"):
+        if error.name not in ("torch", "sklearn", "matplotlib", "jinja2"):
             return _complain(error, debug, 1)
         return _complain(RbnnError(f"`rbnn {words[0]}` needs {error.name}: pip install 'rbnn[train]'"), debug, 2)
     except KeyboardInterrupt:

@@ -1,0 +1,96 @@
+"""Where the bytes, the multiply-accumulates and the time of a deployed network go."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from rbnn.analysis.analysed import Timed
+from rbnn.analysis.costs import Costs
+from rbnn.analysis.drawing import INK, RUNS, SIZE, drawing, shorten
+from rbnn.analysis.figures import Figure
+
+ONE_BIT, FLOAT = RUNS[3], RUNS[5]
+LINE = 0.19
+"""Inches per bar."""
+
+
+def cost_figure(key: str, names: str, found: Costs) -> Figure:
+    """Share of bytes and MACs of each layer; batch norms, which become affines, together."""
+    parts = [
+        (layer.name, layer.bits, layer.bytes, layer.binary_macs + layer.float_macs)
+        for layer in found.layers
+        if layer.kind != "batch norm"
+    ]
+    norms = [layer.bytes for layer in found.layers if layer.kind == "batch norm"]
+    if norms:
+        parts.append((f"{len(norms)} batch norms", 32, sum(norms), 0))
+    total, macs = found.bytes or 1, (found.binary_macs + found.float_macs) or 1
+
+    def draw() -> Drawing:
+        with drawing(SIZE[0], 0.9 + LINE * len(parts)) as made:
+            left, right = made.subplots(1, 2, sharey=True)
+            shades = [ONE_BIT if bits == 1 else FLOAT for _, bits, _, _ in parts]
+            _bars(left, [name for name, *_ in parts], [100 * size / total for _, _, size, _ in parts], shades)
+            _bars(right, [name for name, *_ in parts], [100 * used / macs for *_, used in parts], shades)
+            left.set_title("% of the bytes", fontsize=10.5)
+            right.set_title("% of the MACs", fontsize=10.5)
+            _name_kinds(right, (("1-bit", ONE_BIT), ("float", FLOAT)))
+        return made
+
+    caption = (
+        f"Share of each layer in the {found.bytes:,} bytes and {macs:,} multiply-accumulates (MACs, for one picture) "
+        f"of {names} when deployed. Long bars of float layers are what keeps the network from being smaller and faster."
+    )
+    columns = "layer", "bits", "bytes", "macs"
+    return Figure(key, f"Size and work of {names}", caption, columns, parts, draw)
+
+
+def time_figure(key: str, timed: Timed) -> Figure:
+    """Time of each operation of a packed network."""
+    rows: list[tuple[Any, ...]] = list(timed.operations)
+
+    def draw() -> Drawing:
+        with drawing(SIZE[0], 0.7 + LINE * len(rows)) as made:
+            axes = made.subplots()
+            shades = [ONE_BIT if "binary" in kind else FLOAT for _, kind, _ in rows]
+            labels = [name if name else kind for name, kind, _ in rows]
+            _bars(axes, labels, [1000 * time for *_, time in rows], shades)
+            axes.set_xlabel("microseconds")
+            _name_kinds(axes, (("1-bit", ONE_BIT), ("float", FLOAT)))
+        return made
+
+    caption = (
+        f"Time of each operation of {timed.name} for one picture on one thread of this machine, by the "
+        f"{timed.kernels} kernels, the least of many runs: {timed.milliseconds:.3f} ms together. "
+        f"The file has {timed.bytes:,} bytes."
+    )
+    return Figure(key, f"Time of {timed.name}", caption, ("operation", "kind", "milliseconds"), rows, draw)
+
+
+def _bars(axes: Axes, names: Sequence[str], values: Sequence[float], shades: Sequence[str]) -> None:
+    places = range(len(names))
+    axes.barh(places, values, color=shades, height=0.72)
+    axes.set_yticks(places, [shorten(name, 18) for name in names], fontsize=9)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(visible=False)
+    axes.tick_params(axis="y", length=0)
+    largest = max(values, default=0) or 1.0
+    axes.set_xlim(0, 1.22 * largest)
+    for place, value in zip(places, values, strict=True):
+        if value:
+            axes.text(value + 0.02 * largest, place, _brief(value), va="center_baseline", fontsize=8.5, color=INK)
+
+
+def _brief(value: float) -> str:
+    return "<0.01" if value < 0.01 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def _name_kinds(axes: Axes, kinds: Sequence[tuple[str, str]]) -> None:
+    """Names of the colours, one below the other in the lower right corner."""
+    for index, (name, shade) in enumerate(kinds):
+        axes.annotate(
+            name, (1, 0), (-2, 2 + 13 * index), xycoords="axes fraction", textcoords="offset points",
+            color=shade, ha="right", va="bottom",
+        )  # fmt: skip

@@ -1,0 +1,255 @@
+"""The figures of a report: what each shows, its numbers, and how it is drawn."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+from rbnn.analysis.analysed import Analysed
+from rbnn.analysis.drawing import INK, RUNS, SIZE, STEPS, colour, dash, drawing, name_lines, shorten
+from rbnn.analysis.gradients import GRID as POINTS
+from rbnn.analysis.gradients import PROGRESS, Gradient
+from rbnn.analysis.layers import EDGES, Layer
+
+HIGHEST = 4.0
+"""Where the axis of F′ ends: a narrow peak above it is named."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure."""
+
+    key: str
+    """Name of its files."""
+    title: str
+    caption: str
+    """What is shown, what is good, which figure of the paper."""
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    """Its numbers, unrounded."""
+    draw: Callable[[], Drawing]
+    panels: tuple[tuple[str, Callable[[], Drawing]], ...] = ()
+    """Where the page shows many small drawings instead of the large one: (title, drawing)."""
+
+
+def curve(runs: Sequence[Analysed], key: str, title: str, unit: str, caption: str, *drawn: str) -> Figure:
+    """``drawn`` numbers of the log over the epochs: the first solid with the run's name, the second dashed."""
+    runs = [each for each in runs if each.run.epochs]
+    rows = [
+        (each.name, entry["epoch"] + 1, *(entry[number] for number in drawn))
+        for each in runs
+        for entry in each.run.epochs
+    ]
+
+    def draw() -> Drawing:
+        with drawing() as made:
+            axes = made.subplots()
+            ends = []
+            for each in runs:
+                epochs = [entry["epoch"] + 1 for entry in each.run.epochs]
+                for number, line, weight in zip(drawn, (dash(each.number), (0, (2, 1.5))), (2.0, 1.2), strict=False):
+                    values = [entry[number] for entry in each.run.epochs]
+                    axes.plot(epochs, values, color=colour(each.number), linestyle=line, linewidth=weight,
+                              marker="o" if len(epochs) == 1 else None)  # fmt: skip
+                    if number == drawn[0]:
+                        ends.append((epochs[-1], values[-1], each.name, colour(each.number)))
+            _over_epochs(axes, unit)
+            name_lines(axes, ends)
+        return made
+
+    return Figure(key, title, caption, ("run", "epoch", *drawn), rows, draw)
+
+
+def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: str, caption: str, factor: float = 1.0,
+           first: int = 1, limits: tuple[float, float] | None = None) -> Figure:  # fmt: skip
+    """A number of the layers over the epochs from ``first`` on: their mean, and from the least to the largest."""
+    series = [(each, [point for point in each.over_training(number) if point[0] >= first]) for each in runs]
+    series = [(each, points) for each, points in series if points]
+    rows = [
+        (each.name, entry["epoch"] + 1, layer, figures[number])
+        for each, _ in series
+        for entry in each.run.epochs
+        for layer, figures in entry["layers"].items()
+        if number in figures
+    ]
+
+    def draw() -> Drawing:
+        with drawing() as made:
+            axes = made.subplots()
+            ends = []
+            for each, points in series:
+                epochs, shade = [epoch for epoch, _ in points], colour(each.number)
+                means = [factor * sum(values) / len(values) for _, values in points]
+                least = [factor * min(values) for _, values in points]
+                most = [factor * max(values) for _, values in points]
+                axes.fill_between(epochs, least, most, color=shade, alpha=0.18, linewidth=0)
+                axes.plot(epochs, means, color=shade, linestyle=dash(each.number), linewidth=2.0,
+                          marker="o" if len(epochs) == 1 else None)  # fmt: skip
+                ends.append((epochs[-1], means[-1], each.name, shade))
+            _over_epochs(axes, unit)
+            if limits is not None:
+                axes.set_ylim(limits)
+            name_lines(axes, ends)
+        return made
+
+    return Figure(key, title, caption, ("run", "epoch", "layer", number), rows, draw)
+
+
+def _over_epochs(axes: Axes, unit: str) -> None:
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(unit)
+    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    axes.margins(x=0.02)
+
+
+def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float | None], title: str, unit: str,
+              caption: str, reference: tuple[float, str] | None = None, logarithmic: bool = False,
+              factor: float = 1.0) -> Figure:  # fmt: skip
+    """A measure of each binary layer, one line per run; ``reference``: a value to compare with and its name."""
+    names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
+    series = [(each, [(layer.name, value(layer)) for layer in each.layers]) for each in runs]
+    rows = [(each.name, name, number) for each, points in series for name, number in points if number is not None]
+
+    def draw() -> Drawing:
+        with drawing(SIZE[0], SIZE[1] + 0.5) as made:
+            axes = made.subplots()
+            ends = []
+            if reference is not None:
+                axes.axhline(factor * reference[0], color=INK, linestyle=(0, (1, 2)), linewidth=1.2)
+            for each, points in series:
+                known = [(names.index(name), factor * number) for name, number in points if number is not None]
+                if known:
+                    places, numbers = zip(*known, strict=True)
+                    axes.plot(places, numbers, color=colour(each.number), linestyle=dash(each.number), marker="o")
+                    ends.append((places[-1], numbers[-1], each.name, colour(each.number)))
+            if logarithmic:
+                axes.set_yscale("log")
+                axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
+                axes.yaxis.set_minor_formatter(NullFormatter())
+            _over_layers(axes, names)
+            axes.set_ylabel(unit)
+            if reference is not None:
+                ends.append((0, factor * reference[0], reference[1], INK))
+            name_lines(axes, ends)
+        return made
+
+    return Figure(key, title, caption, ("run", "layer", key), rows, draw)
+
+
+def _over_layers(axes: Axes, names: list[str]) -> None:
+    every = -(-len(names) // 24)
+    places = range(0, len(names), every)
+    axes.set_xticks(places, [shorten(_without_prefix(names)[place]) for place in places], rotation=90, fontsize=8.5)
+    axes.margins(x=0.03)
+
+
+def _without_prefix(names: list[str]) -> list[str]:
+    """The names without the first part where all have the same."""
+    first = {name.partition(".")[0] for name in names}
+    return [name.partition(".")[2] or name for name in names] if len(first) == 1 else names
+
+
+def histograms(runs: Sequence[Analysed]) -> Figure:
+    """Weights before binarization, layer by layer."""
+    runs = [each for each in runs if any(layer.histogram is not None for layer in each.layers)]
+    names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
+    titles = dict(zip(names, _without_prefix(names), strict=True))
+    found = {(each.name, layer.name): layer.histogram for each in runs for layer in each.layers}
+    rows = [
+        (each.name, layer.name, float(low), float(high), float(count))
+        for each in runs
+        for layer in each.layers
+        if layer.histogram is not None
+        for low, high, count in zip(EDGES, EDGES[1:], layer.histogram, strict=False)
+    ]
+
+    def panel(axes: Axes, name: str) -> None:
+        for each in runs:
+            counts = found.get((each.name, name))
+            if counts is not None:
+                if len(runs) < 3:  # more would cover each other
+                    axes.stairs(counts, EDGES, color=colour(each.number), fill=True, alpha=0.18, linewidth=0)
+                axes.stairs(counts, EDGES, color=colour(each.number), linewidth=1.4, linestyle=dash(each.number))
+        axes.set_xlim(-3, 3)
+        axes.set_xticks([-2, -1, 0, 1, 2], ["", "−1", "0", "+1", ""])
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.grid(visible=False)
+        axes.set_title(titles[name], fontsize=10.5, color=INK, pad=3)
+
+    def small(name: str) -> Callable[[], Drawing]:
+        def draw() -> Drawing:
+            with drawing(2.0, 1.4, layout=None) as made:
+                panel(made.add_axes((0.02, 0.17, 0.96, 0.68)), name)
+            return made
+
+        return draw
+
+    def draw() -> Drawing:
+        columns = 6 if len(names) > 8 else 4
+        lines = -(-len(names) // columns) or 1
+        with drawing(1.5 * columns, 1.3 * lines + 0.3) as made:
+            grid = made.subplots(lines, columns, squeeze=False)
+            for axes, name in zip(grid.flat, [*names, *[""] * (lines * columns - len(names))], strict=True):
+                if name:
+                    panel(axes, name)
+                else:
+                    axes.set_axis_off()
+            handles = [axes.plot([], [], color=colour(each.number), label=each.name)[0] for each in runs]
+            made.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, labelcolor="linecolor")
+        return made
+
+    caption = (
+        "How the weights of each layer are spread just before sign, w̃ divided by their mean magnitude λ*, so that the "
+        "bits stand at ±1. Two separate hills at −1 and +1 with nothing at 0 lose little when they become bits; one "
+        "hill around 0 loses much. Figure 6 of the paper: XNOR-Net has one hill, RBNN two."
+    )
+    columns = "run", "layer", "low", "high", "share"
+    panels = tuple((titles[name], small(name)) for name in names)
+    return Figure("histograms", "Weights before binarization", caption, columns, rows, draw, panels)
+
+
+def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:
+    """F and F' of one estimator at several e/E."""
+    steps = PROGRESS if gradient.changes else (1.0,)
+    rows = [
+        (step, float(x), float(value), float(slope))
+        for step in steps
+        for x, value, slope in zip(POINTS, gradient.function(step), gradient.derivative(step), strict=True)
+    ]
+
+    def draw() -> Drawing:
+        with drawing() as made:
+            left, right = made.subplots(1, 2)
+            left.plot([POINTS[0], 0, 0, POINTS[-1]], [-1, -1, 1, 1], color=INK, linewidth=1, linestyle=(0, (1, 2)))
+            for index, step in enumerate(steps):
+                shade = STEPS[index] if gradient.changes else RUNS[0]
+                slopes = gradient.derivative(step)
+                left.plot(POINTS, gradient.function(step), color=shade)
+                right.plot(POINTS, slopes, color=shade)
+                if slopes.max() > HIGHEST:
+                    right.text(0.18, HIGHEST, f"up to {slopes.max():.1f}", color=shade, va="top", fontsize=9)
+                if gradient.changes:
+                    left.text(-1.95, 2.1 - 0.36 * index, f"e/E = {step:g}", color=shade, va="top", fontsize=9)
+            left.set_ylim(-2.2, 2.2)
+            right.set_ylim(min(0.0, *(row[3] for row in rows)) - 0.08, min(HIGHEST, max(row[3] for row in rows)) * 1.04)
+            left.set_title("F(x), in place of sign", fontsize=10.5)
+            right.set_title("F′(x), its derivative", fontsize=10.5)
+            for axes in (left, right):
+                axes.set_xlabel("x")
+        return made
+
+    start, end = gradient.sharpness_and_gain(0.0)[0], gradient.sharpness_and_gain(1.0)[0]
+    moves = (
+        f"From the first epoch to the last (e/E from 0 to 1) t grows from {start:g} to {end:g}: F comes near sign, and "
+        "F′, which passes gradients on, becomes high and narrow. Wide early lets every weight learn; narrow late is "
+        "true to sign but leaves weights far from 0 without a gradient."
+        if gradient.changes
+        else "It stays the same over the whole training."
+    )
+    caption = f"The estimator {gradient.estimator}, used by {used_by}. {moves} Dotted: sign. Figure 5 of the paper."
+    columns = "progress", "x", "F", "F_prime"
+    return Figure(key, f"Gradient of sign: {gradient.estimator}", caption, columns, rows, draw)

@@ -1,0 +1,74 @@
+"""F and F' over training: what stands in for sign and its derivative in the backward pass (figure 5)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rbnn.analysis.layers import Layer
+from rbnn.analysis.run import Run
+from rbnn.functional import estimator, sharpness_and_gain
+from rbnn.methods import method_options
+from rbnn.methods._method import T_MAX, T_MIN
+from rbnn.nn import binary_layers
+
+PROGRESS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""The values of e/E that are shown."""
+
+GRID = np.linspace(-2, 2, 401)
+
+FADED = 0.01
+"""A derivative below this share of its peak counts as none."""
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """An estimator and the exponents between which its t grows."""
+
+    estimator: str
+    low: float
+    high: float
+
+    def sharpness_and_gain(self, progress: float) -> tuple[float, float]:
+        """t and k at e/E = ``progress``."""
+        return sharpness_and_gain(self.estimator, progress, self.low, self.high)
+
+    def derivative(self, progress: float, at: NDArray[Any] = GRID) -> NDArray[np.float64]:
+        """F' at e/E = ``progress``."""
+        made = estimator(self.estimator, *self.sharpness_and_gain(progress))
+        return made(torch.from_numpy(np.asarray(at, dtype=np.float64))).numpy()
+
+    def function(self, progress: float) -> NDArray[np.float64]:
+        """F on the grid: the integral of F' with F(0) = 0, by the trapezoidal rule."""
+        slope = self.derivative(progress)
+        steps = (slope[1:] + slope[:-1]) / 2 * np.diff(GRID)
+        rising = np.concatenate([[0.0], np.cumsum(steps)])
+        return np.asarray(rising - rising[len(GRID) // 2])
+
+    @property
+    def changes(self) -> bool:
+        """Whether it is another function at the end of training than at the start."""
+        return not np.array_equal(self.derivative(0.0), self.derivative(1.0))
+
+
+def gradients(run: Run) -> dict[str, Gradient]:
+    """The run's estimators, by the option of its method that names them."""
+    options = method_options(run.config.method) | run.config.options
+    low, high = options.get("t_min", T_MIN), options.get("t_max", T_MAX)
+    return {key: Gradient(value, low, high) for key, value in options.items() if key.endswith("estimator")}
+
+
+def reached(run: Run, layers: list[Layer]) -> float | None:
+    """Share of RBNN's weights whose sign has a derivative F'(w̃) of at least ``FADED`` of its peak, as of the network's
+    epoch; None for other methods and where the weights are not known."""
+    if run.config.method != "rbnn" or run.network is None:
+        return None
+    gradient, weights = gradients(run)["estimator"], [layer.weights for layer in layers]
+    if not layers or any(values is None for values in weights):
+        return None
+    _, first = next(binary_layers(run.network.model))
+    progress = first.method.progress or 0.0
+    slopes = gradient.derivative(progress, np.concatenate([values for values in weights if values is not None]))
+    return float((slopes >= FADED * gradient.derivative(progress, np.zeros(1))).mean())

@@ -1,0 +1,118 @@
+"""A run directory, read for analysis.  What is not there is said, not guessed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rbnn.errors import CheckpointError
+from rbnn.training.checkpoint import BEST, LAST, Network, load_network
+from rbnn.training.config import CONFIG_NAME, TrainConfig, read_recipe
+from rbnn.training.layer_figures import INITIAL, Signs, load_signs
+from rbnn.training.log import LOG, read_log
+
+CURVES = ("lr", "loss", "train_top1", "test_loss", "top1")
+"""What every epoch of a log has."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left behind."""
+
+    name: str
+    """Short, and different from that of every other run of the report."""
+    path: Path
+    config: TrainConfig
+    epochs: list[dict[str, Any]]
+    """The log, one entry per finished epoch."""
+    network: Network | None
+    """At its best epoch, or as the run stopped before the first one ended."""
+    initial: Signs | None
+    """Signs of the weights before training."""
+
+    @property
+    def binary(self) -> bool:
+        return self.config.method != "float"
+
+    @property
+    def measured(self) -> str:
+        """Which moment of the run the network is of."""
+        if self.network is None:
+            return f"epoch {len(self.epochs)} (from the log)"
+        state = self.network.state
+        if "step" in state:  # only the checkpoint that a run resumes from counts steps
+            return f"step {state['step']} of epoch {state['epoch'] + 1}"
+        return f"epoch {state['epoch'] + 1} (the best)"
+
+    def missing(self) -> list[str]:
+        """What the report could not show for this run and why, one sentence each."""
+        sentences = []
+        done, asked = len(self.epochs), self.config.epochs
+        if done == 0:
+            sentences.append(f"{self.name} has not finished an epoch: its log is empty, so it has no curves.")
+        elif done < asked:
+            sentences.append(f"{self.name} ended after {done} of {asked} epochs: it was interrupted or is running.")
+        if done == 1:
+            sentences.append(f"{self.name} has one epoch: there is no change from epoch to epoch to show.")
+        if not self.binary:
+            sentences.append(f"{self.name} is a float network: it has no binary layers, angles or flips.")
+        if self.network is None:
+            sentences.append(
+                f"{self.name} has no checkpoint ({BEST} or {LAST}): histograms, absolute errors and sizes are left "
+                "out, the other measures of its layers are the log's."
+            )
+        if self.initial is None and self.binary and self.network is not None:
+            sentences.append(f"{self.name} has no {INITIAL}: flips from initialisation cannot be counted.")
+        return sentences
+
+
+def read_runs(paths: list[Path]) -> list[Run]:
+    """The runs in these directories, named apart."""
+    return [_read(path, name) for path, name in zip(paths, _names(paths), strict=True)]
+
+
+def _read(path: Path, name: str) -> Run:
+    if not path.is_dir():
+        found = "is a file" if path.exists() else "does not exist"
+        raise CheckpointError(f"a run directory of `rbnn train` is expected, but {path} {found}")
+    if not (path / CONFIG_NAME).is_file():
+        raise CheckpointError(f"{path} holds no {CONFIG_NAME}: a run directory of `rbnn train` is expected")
+    config = read_recipe(path / CONFIG_NAME)
+    epochs = read_log(path / LOG)
+    for entry in epochs:
+        _check(entry, path / LOG)
+    held = any((path / file).is_file() for file in (BEST, LAST))
+    return Run(
+        name,
+        path,
+        config,
+        epochs,
+        load_network(path) if held else None,
+        load_signs(path / INITIAL) if (path / INITIAL).is_file() else None,
+    )
+
+
+def _check(entry: dict[str, Any], path: Path) -> None:
+    layers = entry.get("layers")
+    numbers = [entry.get(key) for key in CURVES]
+    if isinstance(layers, dict) and all(isinstance(figures, dict) for figures in layers.values()):
+        numbers += [value for figures in layers.values() for value in figures.values()]
+    else:
+        numbers.append(None)
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise CheckpointError(
+            f"{path}, epoch {entry['epoch']} lacks numbers: each of {', '.join(CURVES)} and those of the layers are "
+            "expected, as `rbnn train` writes them"
+        )
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """The last part of each path; as many parts before it as it takes to tell them apart."""
+    parts = [path.resolve().parts for path in paths]
+    if len(set(parts)) < len(parts):
+        twice = next(path for path, own in zip(paths, parts, strict=True) if parts.count(own) > 1)
+        raise CheckpointError(f"{twice} is given twice: name each run once")
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(own[-length:]) for own in parts]
+        if len(set(names)) == len(names):
+            break
+    return names

@@ -1,0 +1,63 @@
+"""F and F' of a run, against the closed form of eq. 12."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rbnn.analysis.gradients import GRID, PROGRESS, Gradient, gradients, reached
+from rbnn.analysis.layers import layers
+from rbnn.analysis.run import read_runs
+from rbnn.functional import training_aware
+
+
+@pytest.mark.parametrize("progress", PROGRESS)
+def test_training_aware(progress: float) -> None:
+    t = 10 ** (-2 + 3 * progress)
+    k = max(1 / t, 1)
+    gradient = Gradient("training-aware", -2, 1)
+    assert gradient.sharpness_and_gain(progress) == pytest.approx((t, k))
+    slope = np.maximum(k * (np.sqrt(2) * t - t * t * np.abs(GRID)), 0)
+    np.testing.assert_allclose(gradient.derivative(progress), slope, atol=1e-12)
+    exact = training_aware(torch.from_numpy(GRID), t, k).numpy()
+    np.testing.assert_allclose(gradient.function(progress), exact, atol=2e-3)
+
+
+def test_which_estimators_change() -> None:
+    assert Gradient("training-aware", -2, 1).changes
+    assert Gradient("ede", -3, 1).changes
+    assert not Gradient("ste", -2, 1).changes
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "found"),
+    [
+        ("rbnn", {}, {"estimator": Gradient("training-aware", -2, 1)}),
+        ("rbnn", {"estimator": "ppf"}, {"estimator": Gradient("ppf", -2, 1)}),
+        ("ir-net", {"t_min": -1.0}, {"estimator": Gradient("ede", -1, 1)}),
+        ("bnn", {}, {"estimator": Gradient("ste", -2, 1), "weight_estimator": Gradient("identity", -2, 1)}),
+        ("dsq", {}, {}),
+        ("float", {}, {}),
+    ],
+)
+def test_estimators_of_a_run(rbnn_run: Path, method: str, options: dict[str, object], found: object) -> None:
+    (run,) = read_runs([rbnn_run])
+    config = replace(run.config, method=method, options=options)
+    assert gradients(replace(run, config=config)) == found
+
+
+def test_how_many_weights_the_gradient_reaches(rbnn_run: Path) -> None:
+    (run,) = read_runs([rbnn_run])
+    measured = layers(run)
+    assert run.network is not None
+    t = 10 ** (-2 + 3 * run.network.state["epoch"] / 3)
+    values = np.concatenate([layer.weights for layer in measured if layer.weights is not None])
+    # F' falls linearly from its peak √2 t k to 0 at √2/t: 1 % of the peak is left at 99 % of the way.
+    assert reached(run, measured) == pytest.approx((np.abs(values) <= 0.99 * np.sqrt(2) / t).mean(), abs=1e-3)
+
+
+def test_other_methods_are_not_asked(xnor_run: Path) -> None:
+    (run,) = read_runs([xnor_run])
+    assert reached(run, layers(run)) is None

@@ -1,0 +1,312 @@
+"""`rbnn report`: a whole page, its numbers, and what it says when something is missing."""
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packed_networks import small_network
+
+from rbnn import packfile
+from rbnn.analysis.findings import claims, findings, findings_of
+from rbnn.analysis.report import Report, read
+from rbnn.cli import main
+
+SECTIONS = ("summary", "curves", "layers", "weights", "flips", "alpha", "gradients", "costs", "configuration")
+FIGURES = {
+    "accuracy", "loss", "lr", "cosine", "angle", "relative_error", "error", "angle_over_training", "histograms",
+    "flips", "epoch_flips", "alpha", "gradient_1", "costs_1",
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    """The text, the ids and what a browser would fetch; complains of tags that do not match."""
+
+    EMPTY = ("meta", "path", "use", "rect", "line", "circle", "br")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.fetched: list[str] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+        assert self.open == []
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+        assert tag not in ("script", "link", "img", "iframe", "object", "embed")
+        for key, value in attrs:
+            if key == "id":
+                self.ids.append(value or "")
+            if key in ("href", "src", "xlink:href") and not (value or "").startswith("#"):
+                self.fetched.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.EMPTY:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.EMPTY:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+
+@pytest.fixture
+def page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Page]:
+    """Runs the command and reads its page."""
+
+    def make(*words: str | Path) -> Page:
+        path = tmp_path / "report.html"
+        assert main(["report", *map(str, words), "-o", str(path)]) == 0, capsys.readouterr().err
+        return Page(path)
+
+    return make
+
+
+def without(run: Path, place: Path, *names: str) -> Path:
+    """A copy of a run that lacks some files."""
+    copy = Path(shutil.copytree(run, place / "copy"))
+    for name in names:
+        (copy / name).unlink()
+    return copy
+
+
+@pytest.fixture(scope="module")
+def both(rbnn_run: Path, xnor_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
+    """The page of two runs, and the directory of its figures."""
+    place = tmp_path_factory.mktemp("report")
+    words = [str(rbnn_run), str(xnor_run), "-o", str(place / "page.html"), "--figures", str(place / "figures")]
+    assert main(["report", *words]) == 0
+    return Page(place / "page.html"), place / "figures"
+
+
+def test_the_page_is_whole_and_fetches_nothing(both: tuple[Page, Path]) -> None:
+    found, _ = both
+    assert set(SECTIONS) | {"paper"} <= set(found.ids)
+    assert len(found.ids) == len(set(found.ids))
+    assert found.fetched == []
+    assert not re.search(r"https?:|//|@import|url\((?!#)", found.source)
+    for target in re.findall(r'(?:href="|url\()#([^")]+)', found.source):
+        assert target in found.ids, target
+    assert "prefers-color-scheme: dark" in found.source
+    for colour in set(re.findall(r"var\((--[\w-]+)\)", found.source)):
+        assert found.source.count(f"{colour}:") == 2, f"{colour} in light and in dark"
+
+
+def test_names_are_no_markup(both: tuple[Page, Path], rbnn_run: Path) -> None:
+    assert rbnn_run.name in both[0].text
+    assert "<b>" not in both[0].source
+
+
+def test_figures_come_as_svg_png_and_csv(both: tuple[Page, Path]) -> None:
+    made = {path.name for path in both[1].iterdir()}
+    assert made == {f"{key}.{suffix}" for key in FIGURES | {"gradient_2"} for suffix in ("svg", "png", "csv")}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in both[1].glob("*.png"))
+    assert all("<svg" in path.read_text(encoding="utf-8") for path in both[1].glob("*.svg"))
+
+
+def test_csv_values_are_the_log_s(both: tuple[Page, Path], rbnn_run: Path) -> None:
+    def rows_of(figure: str) -> list[dict[str, str]]:
+        with (both[1] / f"{figure}.csv").open(encoding="utf-8", newline="") as file:
+            return [row for row in csv.DictReader(file) if row["run"] == rbnn_run.name]
+
+    log = [json.loads(line) for line in (rbnn_run / "log.jsonl").read_text().splitlines()]
+    for figure, keys in (("accuracy", ("top1", "train_top1")), ("loss", ("test_loss", "loss")), ("lr", ("lr",))):
+        rows = rows_of(figure)
+        assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
+        for key in keys:
+            assert [float(row[key]) for row in rows] == [entry[key] for entry in log]
+    for figure, key in (("alpha", "alpha"), ("epoch_flips", "epoch_flips"), ("angle_over_training", "angle")):
+        rows = rows_of(figure)
+        expected = [figures[key] for entry in log for figures in entry["layers"].values()]
+        assert [float(row[key]) for row in rows] == expected
+
+
+def test_one_after_the_other_is_the_same_page(page: Callable[..., Page], float_run: Path) -> None:
+    assert page(float_run).source == page(float_run).source
+
+
+# What is missing is said
+
+
+def test_a_float_run(page: Callable[..., Page], float_run: Path) -> None:
+    found = page(float_run)
+    assert "float is a float network: it has no binary layers" in found.text
+    assert "float has one epoch" in found.text
+    assert "No run has binary layers that were measured." in found.text
+    assert "No run has an estimator by name" in found.text
+    assert set(SECTIONS) <= set(found.ids)
+
+
+def missing(report: Report) -> str:
+    """The sentences about missing things; that they get into the page is seen below."""
+    return " ".join(sentence for each in report.runs for sentence in each.run.missing())
+
+
+def keys(report: Report) -> set[str]:
+    return {figure.key for figure in report.figures}
+
+
+def test_nothing_is_missing(rbnn_run: Path) -> None:
+    report = read([rbnn_run])
+    assert missing(report) == ""
+    assert keys(report) == FIGURES
+
+
+def test_no_initial_signs(rbnn_run: Path, tmp_path: Path) -> None:
+    report = read([without(rbnn_run, tmp_path, "initial.safetensors")])
+    assert missing(report) == "copy has no initial.safetensors: flips from initialisation cannot be counted."
+    assert keys(report) == FIGURES - {"flips"}
+
+
+def test_no_checkpoint(page: Callable[..., Page], rbnn_run: Path, tmp_path: Path) -> None:
+    copy = without(rbnn_run, tmp_path, "best.pt", "last.pt")
+    found = page(copy)
+    assert "copy has no checkpoint (best.pt or last.pt)" in found.text
+    assert "Histograms need a checkpoint" in found.text
+    assert keys(read([copy])) == FIGURES - {"histograms", "error", "costs_1"}
+
+
+def test_an_interrupted_run(rbnn_run: Path, tmp_path: Path) -> None:
+    copy = without(rbnn_run, tmp_path)
+    config = (copy / "config.toml").read_text()
+    (copy / "config.toml").write_text(config.replace("epochs = 3", "epochs = 30"))
+    assert missing(read([copy])) == "copy ended after 3 of 30 epochs: it was interrupted or is running."
+
+
+def test_a_run_stopped_in_its_first_epoch(page: Callable[..., Page], rbnn_run: Path, tmp_path: Path) -> None:
+    copy = without(rbnn_run, tmp_path, "best.pt", "log.jsonl")
+    found = page(copy)
+    assert "copy has not finished an epoch" in found.text
+    assert "No run has finished an epoch." in found.text
+    assert "Weights and their signs are" in found.text
+
+
+def test_one_epoch(rbnn_run: Path, tmp_path: Path) -> None:
+    copy = without(rbnn_run, tmp_path)
+    first = (copy / "log.jsonl").read_text().splitlines()[0]
+    (copy / "log.jsonl").write_text(first + '\n{"epoch": 1, "lr": 0.0')  # and half a line, as a crash leaves it
+    report = read([copy])
+    assert "there is no change from epoch to epoch to show" in missing(report)
+    assert keys(report) == FIGURES - {"epoch_flips"}
+
+
+# Sentences
+
+
+def test_the_sentences_follow_from_the_numbers(rbnn_run: Path, xnor_run: Path) -> None:
+    report = read([rbnn_run, xnor_run])
+    ours, theirs = report.runs
+    other = {layer.name: layer for layer in theirs.layers}
+    won = sum(layer.angle < other[layer.name].angle for layer in ours.layers)
+    first, second, counted = (ours, theirs, won) if 2 * won >= 18 else (theirs, ours, 18 - won)
+    how_many = "all 18" if counted == 18 else f"{counted} of 18"
+    said = " ".join(findings(report.runs, report.times))
+    assert f"smaller in {first.name} than in {second.name} in {how_many} layers" in said
+    assert "25.3 times smaller than the float twin" in said
+    assert "different data or numbers of epochs" in said
+    best = max(entry["top1"] for entry in ours.run.epochs)
+    assert f"Reached {best:.2f} % on the test set of digits" in findings_of(ours)[0]
+
+    table = {(claim.figure, claim.runs): claim for claim in claims(report.runs)}
+    pair = f"{ours.name} against {theirs.name}"
+    cosines = sum(layer.cosine > other[layer.name].cosine for layer in ours.layers)
+    assert table["2a", pair].answer == f"{cosines} of 18 layers"
+    assert table["2a", pair].holds == (cosines == 18)
+    near_half = sum(0.45 <= (layer.flips or 0) <= 0.55 for layer in ours.layers)
+    assert table["7", ours.name].answer.startswith(f"{near_half} of 18 layers")
+    assert {claim.figure for claim in table.values()} == {"2a", "2b", "6", "7"}
+
+
+def test_rbnn_without_rotation_is_not_held_to_the_paper(rbnn_run: Path, tmp_path: Path) -> None:
+    copy = without(rbnn_run, tmp_path, "best.pt", "last.pt")
+    with (copy / "config.toml").open("a") as file:
+        file.write('rotation = "none"\nalpha = "none"\n')
+    assert claims(read([copy]).runs) == []
+
+
+def test_json(xnor_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["report", str(xnor_run), "-o", str(tmp_path / "p.html"), "--json"]) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert set(answer) == {"page", "figures", "findings"}
+    assert answer["page"] == str(tmp_path / "p.html")
+    assert any("Weights and their signs" in sentence for sentence in answer["findings"])
+
+
+# Time
+
+
+def test_packed_files_are_timed(page: Callable[..., Page], float_run: Path, tmp_path: Path) -> None:
+    copy = without(float_run, tmp_path)
+    graph = small_network()
+    packfile.write(graph, copy / "net.rbnn")
+    packfile.write(graph, tmp_path / "other.rbnn")
+    found = page(copy, "--packed", tmp_path / "other.rbnn")
+    assert "copy/net.rbnn answers in" in found.text
+    assert "other.rbnn answers in" in found.text
+    timed = read([copy]).times[0]
+    assert [name for name, _, _ in timed.operations] == [operation.name for operation in graph.operations]
+    assert all(milliseconds >= 0 for *_, milliseconds in timed.operations)
+    assert timed.milliseconds == pytest.approx(sum(milliseconds for *_, milliseconds in timed.operations))
+    assert timed.bytes == (copy / "net.rbnn").stat().st_size
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "no run is given"),
+        (["nowhere"], "nowhere does not exist"),
+        (["file"], "file is a file"),
+        (["empty"], "empty holds no config.toml"),
+        (["run", "run"], "run is given twice"),
+        (["changed log"], "lacks numbers"),
+        (["bad log"], "line 1 is not of an epoch"),
+        (["bad checkpoint"], "is not a readable checkpoint"),
+        (["bad signs"], "cannot read the initial signs"),
+        (["run", "--packed", "nothing.rbnn"], "nothing.rbnn: no such file"),
+        (["run", "-o", "empty"], "empty is a directory"),
+        (["run", "-o", "no/such/page.html"], "no/such"),
+        (["run", "--figures", "file"], "file"),
+    ],
+)
+def test_bad_input(
+    words: list[str],
+    says: str,
+    rbnn_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "empty").mkdir()
+    broken = {"changed log": "log.jsonl", "bad log": "log.jsonl", "bad checkpoint": "best.pt"}
+    for name in ("run", *broken, "bad signs"):
+        if name in words:
+            shutil.copytree(rbnn_run, tmp_path / name)
+    for name, file in (broken | {"bad signs": "initial.safetensors"}).items():
+        if name in words:
+            (tmp_path / name / file).write_text('{"epoch": 0}\n' if name == "changed log" else "hello\nyou\n")
+    capsys.readouterr()
+    assert main(["report", *words]) == 2
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err
