@@ -18,7 +18,7 @@ from rbnn.training.config import TrainConfig
 def run_of(model: torch.nn.Module, **more: object) -> Run:
     """A run whose network is this one."""
     config = TrainConfig(method="xnor-net")
-    network = Network(model, config, InputContract(1, 4, (), (), ("a", "b")), {"epoch": 0})
+    network = Network(model, config, InputContract(1, 4, (0.5,), (0.5,), ("a", "b")), {"epoch": 0})
     return Run("it", Path("it"), config, [], network, **({"initial": None} | more))  # type: ignore[arg-type]
 
 
