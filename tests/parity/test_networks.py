@@ -10,6 +10,7 @@ from networks import network, pictures
 import rbnn
 from rbnn.exporting import ExportReport
 from rbnn.methods import method_names
+from rbnn.models import model_names
 from rbnn.runtime import Session
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -41,13 +42,32 @@ def parity(path: Path, name: str, method: str, size: int, count: int, **options:
     return report
 
 
+SIZES = {"resnet20": 32, "resnet20-bireal": 32, "resnet18-cifar": 16, "vgg-small": 16, "resnet18": 64, "resnet34": 64}
+"""Smaller than the networks are meant for where they are wide or deep: the operations are the same."""
+
+
+def test_every_network_has_its_size() -> None:
+    assert set(SIZES) == set(model_names())
+
+
 @pytest.mark.parametrize("method", method_names())
-@pytest.mark.parametrize("name", ["resnet20", "resnet20-bireal", "resnet18-cifar", "vgg-small"])
-def test_small_pictures(tmp_path: Path, name: str, method: str) -> None:
-    report = parity(tmp_path / "net.rbnn", name, method, 32, 2)
-    assert report.largest_difference < 5e-5
+@pytest.mark.parametrize("name", SIZES)
+def test_every_network_and_method(tmp_path: Path, name: str, method: str) -> None:
+    parity(tmp_path / "net.rbnn", name, method, SIZES[name], 2)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_options_that_inference_depends_on(tmp_path: Path, variant: str) -> None:
     parity(tmp_path / "net.rbnn", "resnet20-bireal", variant.partition(" ")[0], 32, 2, **VARIANTS[variant])
+
+
+@pytest.mark.parametrize("method", ["rbnn", "bi-real"])
+def test_few_small_pictures_meet_a_near_tie(tmp_path: Path, method: str) -> None:
+    report = parity(tmp_path / "net.rbnn", "resnet20-bireal", method, 32, 100)
+    assert report.images_with_near_ties <= 2
+
+
+@pytest.mark.parametrize("method", ["rbnn", "bi-real"])
+def test_few_large_pictures_meet_a_near_tie(tmp_path: Path, method: str) -> None:
+    report = parity(tmp_path / "net.rbnn", "resnet18", method, 224, 5)
+    assert report.images_with_near_ties <= 1

@@ -92,6 +92,8 @@ def lower(traced: Traced, images: Tensor) -> Draft:
                 raise _call(draft, traced, node).fail(f"it gives {type(value).__name__}, not a tensor")
             if isinstance(value, Tensor):
                 places[node] = _lowered(draft, traced, node, places, known)
+                if (over := _written_over(traced, node)) is not None:
+                    places[over], traced.values[over] = places[node], value
     return draft
 
 
@@ -100,6 +102,22 @@ def _only_asks(node: fx.Node) -> bool:
     return (node.op == "call_method" and node.target in ("size", "dim", "numel")) or (
         node.op == "call_function" and node.target is getattr
     )
+
+
+def _written_over(traced: Traced, node: fx.Node) -> fx.Node | None:
+    """The value that a call replaces by its result, as ``ReLU(inplace=True)`` and ``x.add_`` do: whoever reads it later
+    gets the result."""
+    source = node.args[0] if node.args else None
+    if not isinstance(source, fx.Node):
+        return None
+    if node.op == "call_module":
+        module = traced.model.get_submodule(str(node.target))
+        in_place = isinstance(module, Join) or bool(getattr(module, "inplace", False))
+    elif node.op == "call_method":
+        in_place = str(node.target).endswith("_")
+    else:
+        in_place = bool(node.kwargs.get("inplace")) or node.target in (operator.iadd, operator.isub, operator.imul)
+    return source if in_place else None
 
 
 def _lowered(draft: Draft, traced: Traced, node: fx.Node, places: dict[fx.Node, str], known: Bits) -> str:

@@ -1,0 +1,94 @@
+"""What becomes one step, and that thresholds say exactly what they replace."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from user_networks import NETWORKS, Around
+
+import rbnn
+from rbnn import packfile
+from rbnn.exporting.draft import Draft, Step
+from rbnn.exporting.thresholds import use_thresholds
+from rbnn.graph import Graph
+from rbnn.kinds import Buffer
+from rbnn.runtime import reference
+
+
+def exported(path: Path, model: nn.Module, *shape: int) -> Graph:
+    rbnn.export(model, path / "net.rbnn", torch.randn(2, *shape))
+    return packfile.read(path / "net.rbnn")
+
+
+def kinds(graph: Graph) -> list[str]:
+    return [operation.kind for operation in graph.operations]
+
+
+@pytest.mark.parametrize("name", ["pool, norm, sign", "norm, clamp, pool, sign", "pool, prelu, sign"])
+def test_pools_between_binary_layers_work_on_bits(tmp_path: Path, name: str) -> None:
+    graph = exported(tmp_path, Around(NETWORKS[name]()).eval(), 3, 13, 11)
+    assert kinds(graph) == ["float_conv", "binary_conv", "max_pool_bits", "binary_conv"]
+    assert "threshold" in graph.operations[1].tensors
+
+
+def test_a_bi_real_network_is_nothing_but_convolutions_and_shortcuts(tmp_path: Path) -> None:
+    graph = exported(tmp_path, rbnn.create_model("resnet20-bireal", "bi-real"), 3, 32, 32)
+    assert kinds(graph) == [
+        "float_conv", *["binary_conv"] * 6, "slice", "pad", *["binary_conv"] * 6, "slice", "pad", *["binary_conv"] * 6,
+        "mean", "affine", "float_conv",
+    ]  # fmt: skip
+    middle = graph.operations[2]
+    assert (set(middle.inputs), set(middle.outputs)) == ({"x", "residual"}, {"float", "bits"})
+    assert middle.attributes["activation"] == ["hardtanh", -1.0, 1.0]
+
+
+def test_between_the_layers_of_a_basic_block_flow_bits_alone(tmp_path: Path) -> None:
+    graph = exported(tmp_path, rbnn.create_model("resnet20", "xnor-net"), 3, 32, 32)
+    alone = [operation for operation in graph.operations if set(operation.outputs) == {"bits"}]
+    assert len(alone) == 9
+    assert all(set(operation.tensors) == {"weight", "threshold"} for operation in alone)
+
+
+def test_centring_is_one_step_before_each_binary_layer(tmp_path: Path) -> None:
+    graph = exported(tmp_path, rbnn.create_model("vgg-small", "rbnn", image_size=16), 3, 16, 16)
+    packs = [operation for operation in graph.operations if operation.kind == "pack"]
+    assert [pack.attributes for pack in packs] == [{"level": "mean"}] * 5
+    # Where all gammas are positive, as in a new network, norm and clamp go before the pool.
+    assert kinds(graph) == [
+        "float_conv", "pack", "binary_conv", "max_pool", "pack", "binary_conv", "pack", "binary_conv", "max_pool",
+        "pack", "binary_conv", "pack", "binary_conv", "max_pool", "reshape", "float_conv",
+    ]  # fmt: skip
+
+
+def test_bases_and_planes_share_what_they_can(tmp_path: Path) -> None:
+    model = rbnn.create_model("resnet20", "abc-net", weight_bases=2, activation_bases=3)
+    graph = exported(tmp_path, model, 3, 32, 32)
+    layer = [operation for operation in graph.operations if operation.name.startswith("layers.0.0.conv1.base")]
+    assert len(layer) == 6
+    assert len({operation.tensors["weight"] for operation in layer}) == 2
+    assert len({operation.inputs["x"] for operation in layer}) == 3
+    assert "affine" not in kinds(graph)[:-2]  # the batch norm's factor went through the whole chain
+
+
+@pytest.mark.parametrize("activation", [None, ["hardtanh", -1.0, 1.0], ["relu"], ["leaky_relu", 0.1], ["sigmoid"]])
+@pytest.mark.parametrize("level", [0.0, 0.3, -0.6])
+def test_a_threshold_passes_what_the_finish_would(activation: list[object] | None, level: float) -> None:
+    """For every sum that 9 taps of 5 channels can give, and factors of all kinds."""
+    rng = np.random.default_rng(0)
+    scale = np.concatenate([[0.0, 0.0, 0.0, 1e-8, -1e-8, 1e-30, -3.0], rng.normal(scale=0.1, size=40)])
+    shift = np.concatenate([[0.0, 1e-9, -1e-9, 0.0, 1e-8, 5.0, 1.5], rng.normal(size=40)])
+    weight = rng.choice([-1, 1], size=(len(scale), 3, 3, 5)).astype(np.int8)
+    tensors = {"weight": weight, "scale": scale, "shift": shift, "level": np.full(len(scale), level)}
+    attributes = {"kernel": [3, 3]} | ({} if activation is None else {"activation": activation})
+    step = Step("binary_conv", "one", {"x": "a"}, {"bits": "b"}, dict(tensors), dict(attributes))
+    use_thresholds(Draft("a", {"a": Buffer("bits", (3, 3, 5))}, [step]))
+    assert set(step.tensors) == {"weight", "threshold"}
+    turned = np.where((step.tensors["weight"] == weight).all((1, 2, 3)), 1, -1)
+    np.testing.assert_array_equal(turned, np.where(scale < 0, -1, 1))
+    for total in range(-45, 46):
+        value = np.asarray(total * scale + shift)
+        if activation is not None:
+            value = reference.activation(value, {}, {"activation": activation})
+        np.testing.assert_array_equal(turned * total > step.tensors["threshold"], value > level)

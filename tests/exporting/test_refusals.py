@@ -1,0 +1,203 @@
+"""What an export refuses, in which words, and what it leaves alone."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from user_networks import CHANNELS, HEIGHT, WIDTH, Around
+
+import rbnn
+from rbnn.errors import ExportError, PackError
+from rbnn.methods import METHODS, Method, register_method
+from rbnn.runtime import Session
+
+
+def images(count: int = 2) -> Tensor:
+    return torch.randn(count, CHANNELS, HEIGHT, WIDTH)
+
+
+class Does(nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "a module": (lambda: nn.Sequential(nn.ReLU(), nn.GELU()), r"nn.GELU in 'middle.1' cannot be packed: .* no such"),
+    "a function": (lambda: Does(lambda x: torch.roll(x, 1, 2)), r"roll in 'middle' cannot be packed"),
+    "a method": (lambda: Does(lambda x: x.transpose(2, 3)), r"Tensor.transpose in 'middle' cannot be packed"),
+    "parts": (lambda: Does(lambda x: x.chunk(2, 1)[0]), r"Tensor.chunk in 'middle' .* it gives tuple, not a tensor"),
+    "a decision": (lambda: Does(lambda x: x if x.sum() > 0 else -x), "cannot be traced .* must not decide by values"),
+    "reflected padding": (lambda: nn.Conv2d(12, 3, 3, padding=1, padding_mode="reflect"), "padding_mode 'reflect'"),
+    "binary circular padding": (
+        lambda: rbnn.BinaryConv2d(12, 3, 3, padding=1, padding_mode="circular"), "padding_mode 'circular'"
+    ),
+    "five dimensions": (lambda: Does(lambda x: x.view(x.size(0), 2, 6, HEIGHT, WIDTH)), "neither pictures nor vectors"),
+    "a mixed batch": (lambda: Does(lambda x: x.reshape(-1, 12)), "pictures of a batch must stay apart"),
+    "the mean of a batch": (lambda: Does(lambda x: x - x.mean(0, keepdim=True)), "mean in 'middle' cannot be packed"),
+    "a slice of a batch": (lambda: Does(lambda x: x[1:]), "pictures of a batch must stay together"),
+    "a chosen picture": (lambda: Does(lambda x: x[:, 3]), r"only slices"),
+    "joined pictures": (lambda: Does(lambda x: torch.cat([x, x], 2)), r"only channels \(dim=1\)"),
+    "a batch norm of the batch": (
+        lambda: nn.BatchNorm2d(12, track_running_stats=False), "nn.BatchNorm2d in 'middle' .* running statistics"
+    ),
+    "dropout that is on": (lambda: Does(lambda x: F.dropout(x, 0.5)), "on in evaluation mode"),
+    "indices": (lambda: Does(lambda x: F.max_pool2d(x, 2, return_indices=True)[0]), "max_pool2d|not a tensor"),
+    "a divisor": (lambda: nn.AvgPool2d(2, divisor_override=3), "divisor_override"),
+    "a computed weight": (lambda: Does(lambda x: F.conv2d(x, x[:, :, :1, :1])), "weight is computed from the pictures"),
+    "linear on a picture": (lambda: nn.Linear(WIDTH, 4), "flatten first"),
+    "division by a picture": (lambda: Does(lambda x: x / x), "division by a constant"),
+    "half a clamp": (lambda: Does(lambda x: x.clamp(min=0)), "both ends of a clamp"),
+    "negative padding": (lambda: Does(lambda x: F.pad(x, (-1, 0))), "never negative"),
+    "padded batch": (lambda: Does(lambda x: F.pad(x.flatten(1), (1, 1))), "height, width and channels"),
+    "two answers": (lambda: Does(lambda x: (x, x)), "answer with one tensor"),
+    "a constant per picture": (lambda: Does(lambda x: x + torch.zeros(2, 1, 1, 1)), "belongs to one batch alone"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_packed_is_named(tmp_path: Path, name: str) -> None:
+    build, words = REFUSED[name]
+    path = tmp_path / "net.rbnn"
+    path.write_bytes(b"what was there before")
+    with pytest.raises(ExportError, match=words):
+        rbnn.export(Around(build()), path, images())
+    assert path.read_bytes() == b"what was there before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_network_without_any_operation(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="nothing to pack"):
+        rbnn.export(nn.Identity(), tmp_path / "net.rbnn", images())
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        (torch.zeros(3, 8, 8), "must be pictures"),
+        (torch.zeros(0, 3, 8, 8), "must be pictures"),
+        ([1.0], "must be pictures"),
+        (torch.full((1, 3, 8, 8), torch.nan), "NaN or infinite"),
+        (torch.zeros(1, 4, 8, 8), r"Around does not take the example input \(2, 4, 8, 8\)"),
+    ],
+)
+def test_example_inputs(tmp_path: Path, example: Any, words: str) -> None:
+    with pytest.raises(ExportError, match=words):
+        rbnn.export(Around(nn.ReLU()), tmp_path / "net.rbnn", example)
+
+
+def test_the_contract_must_fit(tmp_path: Path) -> None:
+    model = Around(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 4)))
+    with pytest.raises(ExportError, match="gives 4 answers, but 2 class names"):
+        rbnn.export(model, tmp_path / "net.rbnn", images(), classes=["a", "b"])
+    with pytest.raises(PackError, match="mean of the input has 2 numbers for 3 channels"):
+        rbnn.export(model, tmp_path / "net.rbnn", images(), mean=[0.5, 0.5], std=[0.2])
+    with pytest.raises(PackError, match="std of the input must be positive"):
+        rbnn.export(model, tmp_path / "net.rbnn", images(), mean=[0.5], std=[0.0])
+    assert not list(tmp_path.iterdir())
+    rbnn.export(model, tmp_path / "net.rbnn", images(), [0.5] * 3, [0.25] * 3, list("abcd"))
+    session = Session(tmp_path / "net.rbnn")
+    assert session.classes == ("a", "b", "c", "d")
+    assert session.graph.input.std == (0.25, 0.25, 0.25)
+
+
+def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    model = Around(nn.Conv2d(12, 3, 1))
+    with torch.no_grad():
+        model.stem.weight[0, 0, 0, 0] = torch.inf
+    with pytest.raises(ExportError, match=r"nn.Conv2d in 'stem' cannot be packed: its numbers are not all finite"):
+        rbnn.export(model, tmp_path / "net.rbnn", images())
+
+
+def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
+    model = Around(rbnn.BinaryConv2d(12, 9, 3, method="rbnn"))
+    model.train()
+    model.stem.eval()
+    model.middle.weight.grad = torch.ones_like(model.middle.weight)  # type: ignore[union-attr]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    before = torch.get_rng_state()
+    rbnn.export(model, tmp_path / "net.rbnn", images())
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, state[name]) or value.isnan().all() for name, value in model.state_dict().items())
+    assert torch.equal(model.middle.weight.grad, torch.ones_like(model.middle.weight))  # type: ignore[union-attr]
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    torch.set_rng_state(before)
+
+
+def test_a_double_model_is_exported_in_single_precision(tmp_path: Path) -> None:
+    model = Around(nn.Conv2d(12, 3, 3)).double()
+    rbnn.export(model, tmp_path / "net.rbnn", images().double())
+    assert next(model.parameters()).dtype == torch.float64
+
+
+def test_writing_over_a_value_changes_it_for_whoever_reads_it_later(tmp_path: Path) -> None:
+    model = Around(Does(lambda x: F.relu(x, inplace=True) + x)).eval()
+    rbnn.export(model, tmp_path / "net.rbnn", images())
+    x = images()
+    with torch.no_grad():
+        wanted = model(x)
+    torch.testing.assert_close(torch.from_numpy(Session(tmp_path / "net.rbnn")(x.numpy())), wanted)
+
+
+class _Forgetful(Method):
+    """A method of a user's, complete but for what the export has to know."""
+
+    def weight(self, w: Tensor) -> Tensor:
+        return 0.5 * self.signs(w)
+
+    def activation(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0, 1.0, -1.0)
+
+
+class _OtherThreshold(_Forgetful):
+    def activation(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0.7, 1.0, -1.0)
+
+
+class _OtherOutput(_Forgetful):
+    def output(self, y: Tensor, x: Tensor) -> Tensor:
+        return y * 1.01
+
+
+class _ThreeValues(_Forgetful):
+    def weight(self, w: Tensor) -> Tensor:
+        return torch.where(w.abs() < 0.05, 0.0, 1.0) * self.signs(w)
+
+
+@pytest.fixture
+def own_method() -> Any:
+    def make(kind: type[Method]) -> nn.Module:
+        register_method("own")(type("Own", (kind,), {"__init__": lambda self, weight: Method.__init__(self)}))
+        return Around(rbnn.BinaryConv2d(12, 9, 3, method="own"))
+
+    yield make
+    METHODS.pop("own", None)
+
+
+def test_a_method_with_plain_signs_needs_no_binary_form(tmp_path: Path, own_method: Any) -> None:
+    report = rbnn.export(own_method(_Forgetful), tmp_path / "net.rbnn", images())
+    assert report.binary_layers == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (_OtherThreshold, "nn.BinaryConv2d in 'middle' cannot be packed: binary_form of Own does not give the inputs"),
+        (_OtherOutput, "layer 'middle': the packed layer differs from torch's by 0.00"),
+        (_ThreeValues, "not one factor per filter times signs: write binary_form"),
+    ],
+)
+def test_a_method_that_does_more_is_found_out(tmp_path: Path, own_method: Any, kind: type[Method], words: str) -> None:
+    with pytest.raises(ExportError, match=words):
+        rbnn.export(own_method(kind), tmp_path / "net.rbnn", images())
+    assert not list(tmp_path.iterdir())
