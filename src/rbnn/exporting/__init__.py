@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rbnn import packfile
 from rbnn.errors import ExportError
 from rbnn.exporting.check import compare
+from rbnn.exporting.draft import Draft
 from rbnn.exporting.fuse import fuse
 from rbnn.exporting.lower import lower
 from rbnn.exporting.report import ExportReport
@@ -39,11 +40,7 @@ def export(
     classes            names of the classes
     """
     images = _images(example_input)
-    traced = trace(model, images)
-    draft = lower(traced, images)
-    fuse(draft)
-    use_thresholds(draft)
-    answers = traced.values[traced.nodes[-1]]
+    draft, answers = pack(model, images)
     if classes and len(classes) != answers[0].numel():
         raise ExportError(f"the network gives {answers[0].numel()} answers, but {len(classes)} class names came")
     contract = Input(draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)))
@@ -52,6 +49,15 @@ def export(
     comparison = compare(graph, draft.meanings, images, answers)
     packfile.write(graph, path)
     return ExportReport.of(Path(path), graph, comparison)
+
+
+def pack(model: nn.Module, images: Tensor) -> tuple[Draft, Tensor]:
+    """The network as it will run, not compared with anything yet, and torch's answers to ``images``."""
+    traced = trace(model, images)
+    draft = lower(traced, images)
+    fuse(draft)
+    use_thresholds(draft)
+    return draft, traced.values[traced.nodes[-1]]
 
 
 def _images(example: Tensor) -> Tensor:

@@ -1,0 +1,116 @@
+"""The comparison with torch notices what is wrong, and names the layer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import rbnn
+from rbnn.errors import ExportError
+from rbnn.exporting import pack
+from rbnn.exporting.check import compare
+from rbnn.exporting.draft import Meaning
+from rbnn.graph import Graph, Input
+
+
+class Small(nn.Module):
+    """A float layer, a layer with a threshold, one with a shortcut, a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 20, 3, padding=1)
+        self.one = rbnn.BinaryConv2d(20, 20, 3, padding=1, method="xnor-net")
+        self.norm = nn.BatchNorm2d(20)
+        self.two = rbnn.BinaryConv2d(20, 20, 3, padding=1, method="xnor-net")
+        self.head = nn.Linear(20, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.hardtanh(self.stem(x))
+        y = nn.functional.hardtanh(self.norm(self.one(x)))
+        y = nn.functional.hardtanh(self.two(y) + x)
+        return self.head(y.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+Packed = tuple[Graph, dict[str, Meaning], torch.Tensor, torch.Tensor]
+
+
+@pytest.fixture
+def packed() -> Packed:
+    images = torch.randn(3, 3, 9, 9)
+    draft, answers = pack(Small(), images)
+    return draft.graph(Input("image")), draft.meanings, images, answers
+
+
+def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Graph], None]:
+    def apply(graph: Graph) -> None:
+        graph.tensors[name] = change(graph.tensors[name])
+
+    return apply
+
+
+def first_bit(weight: Any) -> Any:
+    """One bit of one filter turned."""
+    weight = weight.copy()
+    weight[3, 1, 1, 0] ^= 1
+    return weight
+
+
+def test_what_is_right_passes(packed: Packed) -> None:
+    found = compare(*packed)
+    assert [each.name for each in found.operations] == ["stem", "one", "two", "mean", "head"]
+    assert [each.signs for each in found.operations] == [3 * 81 * 20, 3 * 81 * 20, 0, 0, 0]
+    assert found.images == 3
+    assert max(each.difference for each in found.operations) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (changed("stem.weight", lambda w: w * np.float32(1.001)), "layer 'stem': the packed layer differs"),
+        (changed("stem.shift", lambda b: b + np.float32(0.001)), "layer 'stem': the packed layer differs"),
+        (changed("one.threshold", lambda t: t + np.int32(2)), r"layer 'one': \d+ of 4860 packed signs differ"),
+        (changed("one.weight", first_bit), r"layer 'one': \d+ of 4860 packed signs differ"),
+        (changed("two.weight", first_bit), "layer 'two': the packed layer differs"),
+        (changed("two.scale", lambda s: s * np.float32(1.001)), "layer 'two': the packed layer differs"),
+        (changed("head.weight", lambda w: -w), "layer 'head': the packed layer differs"),
+    ],
+)
+def test_what_is_wrong_is_named(packed: Packed, change: Callable[[Graph], None], words: str) -> None:
+    change(packed[0])
+    with pytest.raises(ExportError, match=words):
+        compare(*packed)
+
+
+def test_a_sign_at_its_threshold_is_a_near_tie(packed: Packed) -> None:
+    """Where torch says +1 for a value that is the threshold but for rounding, and the packed layer −1."""
+    graph, meanings, images, answers = packed
+    name = graph.operations[0].outputs["bits"]
+    meaning = meanings[name]
+    assert meaning.signs is not None
+    value, signs = meaning.value.clone(), meaning.signs.clone()
+    place = tuple(int(each) for each in (signs < 0).nonzero()[0])
+    signs[place] = 1.0
+    for size, near in ((3e-6, True), (1e-5, False)):
+        value[place] = size * float(value[place[0]].abs().max())
+        tampered = meanings | {name: Meaning(value, meaning.level, signs)}
+        if near:
+            stem = compare_first(graph, tampered, images, answers)
+            assert stem == 1
+        else:
+            with pytest.raises(ExportError, match=r"layer 'stem': 1 of 4860 packed signs differ .* more than 4e-06"):
+                compare_first(graph, tampered, images, answers)
+
+
+def compare_first(graph: Graph, meanings: dict[str, Meaning], images: torch.Tensor, answers: torch.Tensor) -> int:
+    """Near-ties of the first operation; what follows is compared with nothing."""
+    known = {name: meanings[name] for name in graph.operations[0].outputs.values()}
+    return compare(graph, known, images, answers).operations[0].near_ties
+
+
+def test_answers_are_compared_too(packed: Packed) -> None:
+    graph, meanings, images, answers = packed
+    with pytest.raises(ExportError, match=r"answers differ from torch's by .* although no sign does"):
+        compare(graph, {name: each for name, each in meanings.items() if each.signs is not None}, images, answers + 0.1)
