@@ -22,8 +22,11 @@ demo: $(VENV)/installed
 	$(BIN)/rbnn info resnet20-bireal
 	$(BIN)/rbnn train digits --out $(RUNS)/rbnn
 	$(BIN)/rbnn train digits --method float --out $(RUNS)/float
-	@echo "RBNN:       $$($(BIN)/rbnn eval $(RUNS)/rbnn)"
-	@echo "float twin: $$($(BIN)/rbnn eval $(RUNS)/float)"
+	$(BIN)/rbnn export $(RUNS)/rbnn -o $(RUNS)/net.rbnn
+	$(BIN)/rbnn bench $(RUNS)/net.rbnn
+	@echo "RBNN:         $$($(BIN)/rbnn eval $(RUNS)/rbnn)"
+	@echo "RBNN, packed: $$($(BIN)/rbnn eval $(RUNS)/net.rbnn --data digits)"
+	@echo "float twin:   $$($(BIN)/rbnn eval $(RUNS)/float)"
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest $(PYTEST)
@@ -37,6 +40,8 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/train_step.py
 	$(BIN)/python benchmarks/rotation.py
 	$(BIN)/rbnn bench --kernels
+	$(BIN)/python benchmarks/layers.py
+	$(BIN)/python benchmarks/networks.py
 
 # The engine under AddressSanitizer and UndefinedBehaviorSanitizer, and the kernels of other machines under emulation.
 sanitize: $(VENV)/installed

@@ -61,8 +61,17 @@ def test_a_network_beside_other_engines(net: Path, rbnn: Rbnn) -> None:
     for row in rows.values():
         assert 0 < row["best_ms"] <= row["median_ms"]
         assert row["ratio"] == pytest.approx(row["best_ms"] / ours, rel=0.02)
+    assert found["bytes"] == net.stat().st_size
+    assert found["float_bytes"] == 4 * (432 + 2304 + 32 + 4608 + 32 + 768 + 24 + 120 + 5)
     assert found["openvino_binary"]["layers"] == found["openvino_binary"]["exact"] == 3
     assert found["openvino_binary"]["largest_difference"] < 1e-3
+
+
+def test_a_run_directory_is_exported_first(run_directory: Path, rbnn: Rbnn) -> None:
+    answer = rbnn("bench", run_directory, "--seconds", "0.01", "--against", "", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    found = json.loads(answer.out)
+    assert (found["net"], found["input"]) == (str(run_directory), [1, 8, 8])
 
 
 def test_a_network_by_itself(net: Path, rbnn: Rbnn) -> None:
@@ -87,6 +96,7 @@ def test_what_is_not_installed_is_left_out(net: Path) -> None:
     [
         (["bench"], "say what to measure"),
         (["bench", "none.rbnn"], "none.rbnn: no such file"),
+        (["bench", "none"], "there is no checkpoint none"),
         (["bench", "NET", "--against", "tensorflow"], "unknown engine 'tensorflow'"),
         (["bench", "NET", "--against", "openvin"], "did you mean 'openvino'?"),
         (["bench", "NET", "--threads", "0"], "threads 1 to 1024"),

@@ -1,8 +1,11 @@
 """`rbnn bench`: how fast a packed network is, beside other engines; or the kernels by themselves."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tyro
@@ -10,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rbnn import _core
-from rbnn.cli._words import as_shape, plural
+from rbnn.cli._packed import is_packed
+from rbnn.cli._words import as_shape, as_size, plural
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.runtime.kernel_bench import SHAPES, Figure, measure, usable_kernels
 
@@ -25,7 +29,7 @@ class Bench:
     """
 
     net: tyro.conf.Positional[Path | None] = None
-    """Packed file (.rbnn)."""
+    """Packed file (.rbnn), or a run directory or checkpoint, which is exported first."""
     against: str = "torch,onnxruntime,openvino"
     """Engines to compare with, separated by commas; "" for none."""
     kernels: bool = False
@@ -37,8 +41,9 @@ class Bench:
     seconds: float = 0.5
     """Spent on each contender or layer."""
     json: bool = False
-    """Print JSON.  Of a network: net, kernels, threads, batch, input, contenders (engine, numbers, best_ms, median_ms,
-    calls, ratio: its best time over ours), openvino_binary (layers, exact, largest_difference) or null, left_out."""
+    """Print JSON.  Of a network: net, bytes, float_bytes (of the float twin), kernels, threads, batch, input,
+    contenders (engine, numbers, best_ms, median_ms, calls, ratio: its best time over ours), openvino_binary (layers,
+    exact, largest_difference) or null, left_out."""
 
 
 def run(options: Bench) -> None:
@@ -83,6 +88,7 @@ def _kernel_table(figures: list[Figure], threads: int) -> Table:
 
 def _network(options: Bench, path: Path) -> None:
     from rbnn import packfile
+    from rbnn.analysis.float_twin import float_twin
     from rbnn.analysis.rivals.compare import compare
     from rbnn.analysis.rivals.contenders import ENGINES, missing
 
@@ -90,16 +96,37 @@ def _network(options: Bench, path: Path) -> None:
     for name in engines:
         if name not in ENGINES:
             raise UnknownName("engine", name, ENGINES)
-    graph = packfile.read(path)
+    with _as_packed(path) as file:
+        graph, size = packfile.read(file), file.stat().st_size
     left_out = {name: said for name in engines if (said := missing(name))}
     here = [name for name in engines if name not in left_out]
     with Console(stderr=True).status("building …") as status:
         found = compare(graph, here, options.threads, options.batch, options.seconds, status.update)
-    figures = {"net": str(path), **found, "left_out": list(left_out.values())}
+    twin = sum(tensor.nbytes for tensor in float_twin(graph).tensors.values())
+    figures = {"net": str(path), "bytes": size, "float_bytes": twin, **found, "left_out": list(left_out.values())}
     if options.json:
         print(json.dumps(figures, indent=1))
     else:
         _print(figures)
+
+
+@contextmanager
+def _as_packed(path: Path) -> Iterator[Path]:
+    """The packed file of a network, which for a checkpoint is there for a moment only."""
+    if is_packed(path):
+        yield path
+        return
+    import torch
+
+    import rbnn
+    from rbnn.training.checkpoint import load_network
+
+    network = load_network(path)
+    side = network.contract.image_size
+    with TemporaryDirectory() as directory:
+        file = Path(directory) / "net.rbnn"
+        rbnn.export(network.model, file, torch.randn(2, network.contract.channels, side, side))
+        yield file
 
 
 def _print(figures: dict[str, Any]) -> None:
@@ -115,6 +142,10 @@ def _print(figures: dict[str, Any]) -> None:
         ratio = "" if row["engine"] == "rbnn" else f"{row['ratio']:.2f}×"
         table.add_row(row["engine"], row["numbers"], f"{row['best_ms']:.3f}", f"{row['median_ms']:.3f}", ratio)
     console.print(table)
+    console.print(
+        f"{as_size(figures['bytes'])}, the float twin {as_size(figures['float_bytes'])}: "
+        f"{figures['float_bytes'] / figures['bytes']:.1f}× smaller."
+    )
     if binary := figures["openvino_binary"]:
         console.print(
             f"OpenVINO's binary convolution gives the oracle's sums in {binary['exact']} of {binary['layers']} layers; "

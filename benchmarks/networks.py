@@ -1,0 +1,154 @@
+"""Whole networks with random signs on our engine and on others, in turns, and what we want to reach.
+
+python benchmarks/networks.py --json        (about three minutes; give it the machine alone)
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import rbnn
+from rbnn import packfile
+from rbnn.analysis.race import race
+from rbnn.analysis.rivals.compare import compare
+from rbnn.analysis.rivals.contenders import ENGINES, missing
+from rbnn.graph import Graph
+from rbnn.models import MODELS
+from rbnn.runtime import Session
+
+NETWORKS = {"resnet18": {}, "resnet20-bireal": {}, "vgg-small": {}}
+"""A model, and how it is exported."""
+
+FLOORS = {
+    "resnet18": {"openvino 1-bit": 1.0, "best float32": 6.5},
+    "resnet20-bireal": {"openvino 1-bit": 1.3},
+    "vgg-small": {"openvino 1-bit": 1.0},
+}
+"""How many times faster than a rival each should be at least, on a CPU with AVX-512."""
+
+
+def packed(name: str, directory: Path, **options: Any) -> Graph:
+    """A network with random signs as a packed file.  Its batch norms have γ = 1 and the statistics of their inputs, as
+    after training: new ones begin with γ near 0, and int8 engines would leave out layers that do nothing."""
+    model_name = name.partition(",")[0]
+    torch.manual_seed(0)
+    size = MODELS[model_name].image_size
+    classes = 1000 if size == 224 else 10
+    model = rbnn.create_model(model_name, method="rbnn", num_classes=classes, **options)
+    pictures = torch.randn(8, 3, size, size)
+    for norm in (each for each in model.modules() if isinstance(each, torch.nn.modules.batchnorm._BatchNorm)):
+        torch.nn.init.ones_(norm.weight)
+        norm.momentum = 1.0
+    with torch.no_grad():
+        model.train()(pictures)
+    path = directory / f"{len(list(directory.iterdir()))}.rbnn"
+    rbnn.export(model.eval(), path, pictures[:2], [0.5] * 3, [0.25] * 3, **NETWORKS[name])
+    return packfile.read(path)
+
+
+def ratios(row: dict[str, Any]) -> dict[str, float]:
+    """Times of the rivals over ours."""
+    found = {f"{each['engine']} {each['numbers']}": each["ratio"] for each in row["contenders"][1:]}
+    for numbers in ("float32", "int8"):
+        each = [ratio for rival, ratio in found.items() if rival.endswith(numbers)]
+        if each:
+            found[f"best {numbers}"] = min(each)
+    return found
+
+
+def inside(graph: Graph, centred: Graph, seconds: float) -> dict[str, float]:
+    """Of our engine alone: milliseconds for a picture with one and two threads, in a batch of 32, and with centring."""
+    height, width, channels = graph.buffers[graph.input.buffer].shape
+    images = np.random.default_rng(1).normal(size=(32, channels, height, width)).astype(np.float32)
+    one, two, other = Session(graph), Session(graph, 2), Session(centred)
+    times = race(
+        {
+            "one thread": lambda: one(images[:1]),
+            "two threads": lambda: two(images[:1]),
+            "batch of 32": lambda: one(images),
+            "centred": lambda: other(images[:1]),
+        },
+        seconds,
+    )
+    return {name: round(1e3 * each.best / (32 if "32" in name else 1), 4) for name, each in times.items()}
+
+
+def loading(directory: Path) -> dict[str, float]:
+    """Milliseconds until a ResNet-18 is ready, and of `import rbnn.runtime` in a new interpreter beyond its start."""
+    path = next(iter(sorted(directory.iterdir())))
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        Session(path)
+        times.append(time.perf_counter() - start)
+    code = "import time; t = time.perf_counter(); import rbnn.runtime; print(time.perf_counter() - t)"
+    imports = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5)]
+    return {"load_ms": round(1e3 * min(times), 2), "import_ms": round(1e3 * min(imports), 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each contender")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    engines = [name for name in ENGINES if not missing(name)]
+    rows: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        for name in args.networks:
+            graph = packed(name, directory, standardise=False)
+            row = compare(graph, engines, args.threads, args.batch, args.seconds)
+            row["ratios"] = ratios(row)
+            row["floors"] = FLOORS[name]
+            row["ours"] = inside(graph, packed(name, directory, standardise=True), args.seconds)
+            rows[name] = row
+        load = loading(directory)
+    if args.json:
+        print(json.dumps({"networks": rows, **load}, indent=1))
+    else:
+        show(rows, load)
+
+
+def show(rows: dict[str, dict[str, Any]], load: dict[str, float]) -> None:
+    first = next(iter(rows.values()))
+    names = [f"{each['engine']} {each['numbers']}" for each in first["contenders"]]
+    print(f"{first['kernels']} kernels, {first['threads']} thread(s), batch {first['batch']}, ms, best of many\n")
+    print(f"| network | {' | '.join(names)} |")
+    print("|---" * (len(names) + 1) + "|")
+    for name, row in rows.items():
+        times = [f"{each['best_ms']:.2f}" for each in row["contenders"]]
+        print(f"| {name} | {' | '.join(times)} |")
+    print("\n| network | rival | times faster | wanted | |\n|---|---|---|---|---|")
+    for name, row in rows.items():
+        for rival, floor in row["floors"].items():
+            if rival in row["ratios"]:
+                met = "✓" if row["ratios"][rival] >= floor else "–"
+                print(f"| {name} | {rival} | {row['ratios'][rival]:.2f} | {floor} | {met} |")
+    kinds = list(first["ours"])
+    print(f"\n| ours, ms for a picture | {' | '.join(kinds)} | second thread | centring |")
+    print("|---" * (len(kinds) + 3) + "|")
+    for name, row in rows.items():
+        ours = row["ours"]
+        speedup, centring = ours["one thread"] / ours["two threads"], ours["centred"] / ours["one thread"] - 1
+        print(f"| {name} | {' | '.join(f'{ours[kind]:.3f}' for kind in kinds)} | {speedup:.2f}× | {centring:+.0%} |")
+    for name, row in rows.items():
+        if binary := row["openvino_binary"]:
+            print(
+                f"\n{name}: OpenVINO's 1-bit sums are right in {binary['exact']} of {binary['layers']} layers", end=""
+            )
+    print(f"\n\nloading {load['load_ms']} ms, import rbnn.runtime {load['import_ms']} ms")
+
+
+if __name__ == "__main__":
+    main()
