@@ -13,7 +13,9 @@ import pytest
 from packed_networks import small_network
 
 from rbnn import packfile
+from rbnn.analysis.analysed import Timed
 from rbnn.analysis.findings import claims, findings, findings_of
+from rbnn.analysis.packed_costs import OperationCosts, PackedCosts
 from rbnn.analysis.report import Report, read
 from rbnn.cli import main
 
@@ -258,11 +260,23 @@ def test_packed_files_are_timed(page: Callable[..., Page], float_run: Path, tmp_
     found = page(copy, "--packed", tmp_path / "other.rbnn")
     assert "copy/net.rbnn answers in" in found.text
     assert "other.rbnn answers in" in found.text
-    timed = read([copy]).times[0]
-    assert [name for name, _, _ in timed.operations] == [operation.name for operation in graph.operations]
-    assert all(milliseconds >= 0 for *_, milliseconds in timed.operations)
-    assert timed.milliseconds == pytest.approx(sum(milliseconds for *_, milliseconds in timed.operations))
-    assert timed.bytes == (copy / "net.rbnn").stat().st_size
+    report = read([copy])
+    (timed,) = report.times
+    assert timed.costs.file_bytes == (copy / "net.rbnn").stat().st_size
+    (figure,) = [figure for figure in report.figures if figure.key == "time_1"]
+    assert [row[1] for row in figure.rows] == [operation.name for operation in graph.operations]
+    assert timed.milliseconds == pytest.approx(sum(row[-1] for row in figure.rows))
+
+
+def test_what_belongs_to_a_layer_is_timed_with_it() -> None:
+    def operation(name: str) -> OperationCosts:
+        return OperationCosts(name, "pack", 0, (), (1, 1, 1), 0, 0, 0, 0, 0, 0.001)
+
+    names = ["a.b.sign", "a.b", "a.c", "ab"]
+    timed = Timed("it", "avx2", PackedCosts([operation(name) for name in names], 1, []))
+    grouped = {layer: [each.name for each in operations] for layer, operations in timed.layers().items()}
+    assert grouped == {"a.b": ["a.b.sign", "a.b"], "a.c": ["a.c"], "ab": ["ab"]}
+    assert timed.milliseconds == pytest.approx(4.0)
 
 
 # Bad input

@@ -4,17 +4,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 
+from rbnn import packfile
 from rbnn.analysis.costs import Costs, costs
 from rbnn.analysis.gradients import Gradient, gradients, reached
 from rbnn.analysis.layers import Layer, layers
+from rbnn.analysis.packed_costs import OperationCosts, PackedCosts, packed_costs
 from rbnn.analysis.run import Run
-from rbnn.runtime import Session
-
-REPEATS = 30
-"""Times that a packed network is run for its profile."""
+from rbnn.runtime.session import choose_kernels
 
 
 @dataclass(frozen=True)
@@ -72,28 +70,32 @@ class Analysed:
 
 @dataclass(frozen=True)
 class Timed:
-    """A packed network and the milliseconds of each of its operations for one picture on one thread."""
+    """A packed network, timed on one thread of this machine."""
 
     name: str
-    path: Path
-    bytes: int
     kernels: str
-    operations: list[tuple[str, str, float]]
-    """(name, kind, milliseconds)."""
+    costs: PackedCosts
 
     @property
     def milliseconds(self) -> float:
-        return sum(time for _, _, time in self.operations)
+        """For one picture."""
+        return 1000 * float(self.costs.total("seconds"))
+
+    def layers(self) -> dict[str, list[OperationCosts]]:
+        """The operations, those of one layer together: ``conv1.sign`` belongs to ``conv1``."""
+        names = {operation.name for operation in self.costs.operations}
+        found: dict[str, list[OperationCosts]] = {}
+        for operation in self.costs.operations:
+            parts = operation.name.split(".")
+            above = (".".join(parts[:length]) for length in range(1, len(parts)))
+            found.setdefault(next((name for name in above if name in names), operation.name), []).append(operation)
+        return found
 
 
 def time_packed(path: Path, name: str) -> Timed:
     """Runs a packed network by itself, operation by operation."""
-    session = Session(path)
-    image = np.random.default_rng(0).standard_normal((1, *session.input_shape)).astype(np.float32)
-    operations = [
-        (operation.name, operation.kind, 1000 * seconds) for operation, seconds in session.profile(image, REPEATS)
-    ]
-    return Timed(name, path, path.stat().st_size, session.kernels, operations)
+    graph = packfile.read(path)
+    return Timed(name, choose_kernels(), packed_costs(graph, path.stat().st_size))
 
 
 def packed_files(runs: list[Run], given: list[Path]) -> list[tuple[Path, str]]:

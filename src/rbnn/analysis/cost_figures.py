@@ -11,7 +11,7 @@ from rbnn.analysis.costs import Costs
 from rbnn.analysis.drawing import INK, RUNS, SIZE, drawing, shorten
 from rbnn.analysis.figures import Figure
 
-ONE_BIT, FLOAT = RUNS[3], RUNS[5]
+ONE_BIT, FLOAT, BESIDE = RUNS[3], RUNS[5], RUNS[4]
 LINE = 0.19
 """Inches per bar."""
 
@@ -48,30 +48,49 @@ def cost_figure(key: str, names: str, found: Costs) -> Figure:
 
 
 def time_figure(key: str, timed: Timed) -> Figure:
-    """Time of each operation of a packed network."""
-    rows: list[tuple[Any, ...]] = list(timed.operations)
+    """Time of each layer of a packed network: of its weights, and of what is done beside them."""
+    rows: list[tuple[Any, ...]] = [
+        (layer, operation.name, operation.kind, operation.bits, 1000 * operation.seconds)
+        for layer, operations in timed.layers().items()
+        for operation in operations
+    ]
 
     def draw() -> Drawing:
-        with drawing(SIZE[0], 0.7 + LINE * len(rows)) as made:
+        names = list(timed.layers())
+        with drawing(SIZE[0], 0.7 + LINE * len(names)) as made:
             axes = made.subplots()
-            shades = [ONE_BIT if "binary" in kind else FLOAT for _, kind, _ in rows]
-            labels = [name if name else kind for name, kind, _ in rows]
-            _bars(axes, labels, [1000 * time for *_, time in rows], shades)
+            totals = []
+            for place, operations in enumerate(timed.layers().values()):
+                start = 0.0
+                for operation in sorted(operations, key=lambda operation: operation.bits == 0):
+                    shade = BESIDE if operation.bits == 0 else ONE_BIT if operation.bits == 1 else FLOAT
+                    axes.barh(place, 1e6 * operation.seconds, left=start, color=shade, height=0.72)
+                    start += 1e6 * operation.seconds
+                totals.append(start)
+            _finish(axes, names, totals)
             axes.set_xlabel("microseconds")
-            _name_kinds(axes, (("1-bit", ONE_BIT), ("float", FLOAT)))
+            _name_kinds(
+                axes, (("signs, pools, shortcuts", BESIDE), ("float weights", FLOAT), ("1-bit weights", ONE_BIT))
+            )
         return made
 
     caption = (
-        f"Time of each operation of {timed.name} for one picture on one thread of this machine, by the "
-        f"{timed.kernels} kernels, the least of many runs: {timed.milliseconds:.3f} ms together. "
-        f"The file has {timed.bytes:,} bytes."
+        f"Time of each layer of {timed.name} for one picture on one thread of this machine, by the {timed.kernels} "
+        f"kernels, the least of many runs: {timed.milliseconds:.3f} ms together. The file has "
+        f"{timed.costs.file_bytes:,} bytes. What is not 1-bit work is what bits do not speed up."
     )
-    return Figure(key, f"Time of {timed.name}", caption, ("operation", "kind", "milliseconds"), rows, draw)
+    columns = "layer", "operation", "kind", "bits", "milliseconds"
+    return Figure(key, f"Time of {timed.name}", caption, columns, rows, draw)
 
 
 def _bars(axes: Axes, names: Sequence[str], values: Sequence[float], shades: Sequence[str]) -> None:
+    axes.barh(range(len(names)), values, color=shades, height=0.72)
+    _finish(axes, names, values)
+
+
+def _finish(axes: Axes, names: Sequence[str], values: Sequence[float]) -> None:
+    """Names to the left of the bars, numbers at their ends."""
     places = range(len(names))
-    axes.barh(places, values, color=shades, height=0.72)
     axes.set_yticks(places, [shorten(name, 18) for name in names], fontsize=9)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(visible=False)

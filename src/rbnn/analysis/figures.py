@@ -170,7 +170,7 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
         for each in runs:
             counts = found.get((each.name, name))
             if counts is not None:
-                if len(runs) < 3:  # more would cover each other
+                if len(runs) == 1:  # several would cover each other
                     axes.stairs(counts, EDGES, color=colour(each.number), fill=True, alpha=0.18, linewidth=0)
                 axes.stairs(counts, EDGES, color=colour(each.number), linewidth=1.4, linestyle=dash(each.number))
         axes.set_xlim(-3, 3)

@@ -61,7 +61,7 @@ def claims(runs: Sequence[Analysed]) -> list[Claim]:
         flips = [layer.flips for layer in each.layers if layer.flips is not None]
         if flips:
             wanted = each in of_rbnn
-            name = "RBNN flips about half of the signs" if wanted else "XNOR-Net flips few signs"
+            name = "RBNN flips about half of the signs" if wanted else "XNOR-Net flips clearly fewer than half"
             fitting = sum((abs(flip - 0.5) <= HALF) if wanted else (flip < 0.5 - HALF) for flip in flips)
             answer = f"{fitting} of {len(flips)} layers ({_range(flips, 100, ' %')})"
             found.append(Claim("7", name, each.name, answer, fitting == len(flips)))
@@ -209,8 +209,12 @@ def _sizes(runs: Sequence[Analysed]) -> list[str]:
 
 
 def _slowest(timed: Timed) -> str:
-    name, kind, most = max(timed.operations, key=lambda operation: operation[2])
-    return f"the slowest operation is {name or kind} with {100 * most / timed.milliseconds:.0f} % of the time."
+    name, operations = max(timed.layers().items(), key=lambda layer: sum(each.seconds for each in layer[1]))
+    bits = [operation for operation in timed.costs.operations if operation.bits == 1]
+    return (
+        f"{100 * timed.costs.share_of_time(bits):.0f} % of it is work on bits, and the slowest layer is {name} with "
+        f"{100 * timed.costs.share_of_time(operations):.0f} %."
+    )
 
 
 def _mean(values: Sequence[float]) -> float:
