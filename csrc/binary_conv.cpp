@@ -7,7 +7,6 @@
 // and everything but the last term is `base`, one row of numbers per kind of border.
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "operation.h"
 #include "threads.h"
@@ -38,10 +37,10 @@ void or_bits(const Word* from, std::size_t first, std::size_t count, Word* to, s
 class BinaryConvolution final : public Operation {
 public:
     explicit BinaryConvolution(const Reader& reader)
-        : in_(reader.input("x", true)),
+        : in_(reader.input("x", Buffer::Type::bits)),
           window_(read_window(reader, in_, false)),
           kernels_(reader.kernels),
-          channels_(out_channels(reader)),
+          channels_(reader.out_channels()),
           finish_(reader, window_.y.count, window_.x.count, channels_) {
         const std::size_t taps = window_.y.kernel * window_.x.kernel;
         const std::size_t apart = taps * words_for(in_.channels), together = words_for(taps * in_.channels);
@@ -55,7 +54,7 @@ public:
                        "the weight is too large");
         const std::vector<Word> rows = read_weights(reader);
         tile(rows);
-        lay_out(reader);
+        find_taps(reader);
         make_base(reader, rows, reader.number("pad", 0.0) == 0.0);
     }
 
@@ -64,9 +63,14 @@ public:
         if (layout_ == Layout::gathered)
             gather(run, operand);
         else
-            copy_padded(run, operand);
-        const BinaryConv job{operand,         offsets_.data(), bases_.data(),      segments_.data(), segments_.size(),
-                             weights_.data(), block_bytes_,    base_.data(), finish_.at(run)};
+            // `expand` writes whole words: where pixels are less, one row after the other mends what the last wrote too much.
+            copy_padded(window_, bytes(pixel_bits_), operand, pixel_bits_ % kWordBits == 0 ? run.threads : 1,
+                        [&](std::size_t y, std::uint8_t* to) {
+                            kernels_.expand(run.words(in_) + y * in_.width * in_words(), in_.width, in_words(),
+                                            bytes(pixel_bits_), to);
+                        });
+        const BinaryConv job{operand, taps_.offsets.data(), borders_.of_pixel.data(), taps_.segments.data(),
+                             taps_.segments.size(), weights_.data(), block_bytes_, base_.data(), finish_.at(run)};
         const std::size_t pixels = window_.positions(), blocks = words_for(channels_);
         // Parts of about 4 million multiply-adds: large enough to hand out, small enough to spread.
         const std::size_t work = std::max<std::size_t>(row_words_ * kWordBits * kBlock, 1);
@@ -81,14 +85,6 @@ public:
     }
 
 private:
-    static std::size_t out_channels(const Reader& reader) {
-        const auto found = reader.spec.tensors.find("weight");
-        reader.require(found != reader.spec.tensors.end() && found->second.shape.size() == 4, "has no weight");
-        const std::size_t channels = found->second.shape[0];
-        reader.require(channels > 0 && channels <= kLargestChannels, "has too many output channels");
-        return channels;
-    }
-
     std::size_t in_words() const { return words_for(in_.channels); }
 
     // One row of words per output channel, taps in the order in which the operand has them.
@@ -119,29 +115,16 @@ private:
     }
 
     // Where each output pixel's taps lie in the operand.
-    void lay_out(const Reader& reader) {
+    void find_taps(const Reader& reader) {
         const std::size_t pixel_bytes = bytes(pixel_bits_), row_bytes = window_.x.padded() * pixel_bytes;
-        offsets_.resize(window_.positions());
-        std::size_t total;
+        std::size_t total = window_.y.padded() * row_bytes;
         if (layout_ == Layout::gathered) {
             const std::size_t each = bytes(row_words_ * kWordBits);
             total = window_.positions() * each;
-            for (std::size_t i = 0; i < offsets_.size(); ++i) offsets_[i] = static_cast<std::uint32_t>(i * each);
-            add_segment(0, each);
+            for (std::size_t i = 0; i < window_.positions(); ++i) taps_.offsets.push_back(static_cast<std::uint32_t>(i * each));
+            taps_.segments = {{0, static_cast<std::uint32_t>(each)}};
         } else {
-            total = window_.y.padded() * row_bytes;
-            for (std::size_t y = 0; y < window_.y.count; ++y)
-                for (std::size_t x = 0; x < window_.x.count; ++x)
-                    offsets_[y * window_.x.count + x] =
-                        static_cast<std::uint32_t>(window_.y.start(y) * row_bytes + window_.x.start(x) * pixel_bytes);
-            for (std::size_t ky = 0; ky < window_.y.kernel; ++ky) {
-                const std::size_t row = ky * window_.y.dilation * row_bytes;
-                if (window_.x.dilation == 1)
-                    add_segment(row, window_.x.kernel * pixel_bytes);
-                else
-                    for (std::size_t kx = 0; kx < window_.x.kernel; ++kx)
-                        add_segment(row + kx * window_.x.dilation * pixel_bytes, pixel_bytes);
-            }
+            taps_ = lay_out(window_, row_bytes, pixel_bytes, pixel_bytes);
         }
         reader.require(total < (std::size_t{1} << 31), "the input is too large");
         // `expand` writes whole words: the last may reach over the end.  `gather` keeps its rows behind the operand.
@@ -155,40 +138,23 @@ private:
     // Words of a padded line of pixels without gaps, and one more for or_bits.
     std::size_t line_words() const { return words_for(window_.x.padded() * in_.channels) + 1; }
 
-    void add_segment(std::size_t offset, std::size_t length) {
-        segments_.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(length)});
-    }
-
     void make_base(const Reader& reader, const std::vector<Word>& rows, bool zero_padding) {
         const std::size_t kh = window_.y.kernel, kw = window_.x.kernel, width = words_for(channels_) * kBlock;
-        // set[o][ky][kx]: bits of a tap that are set.
-        std::vector<std::int32_t> set(channels_ * kh * kw);
-        for (std::size_t o = 0; o < channels_; ++o)
-            for (std::size_t t = 0; t < kh * kw; ++t) set[o * kh * kw + t] = count_tap(rows.data() + o * row_words_, t);
-        using Range = std::pair<std::size_t, std::size_t>;
-        std::map<std::pair<Range, Range>, std::uint32_t> known;
-        bases_.resize(window_.positions());
-        for (std::size_t y = 0; y < window_.y.count; ++y)
-            for (std::size_t x = 0; x < window_.x.count; ++x) {
-                const Range all_rows{0, kh}, all_columns{0, kw};
-                const Range ys = zero_padding ? window_.y.inside(y) : all_rows;
-                const Range xs = zero_padding ? window_.x.inside(x) : all_columns;
-                const auto [found, fresh] = known.try_emplace({ys, xs}, static_cast<std::uint32_t>(known.size()));
-                bases_[y * window_.x.count + x] = found->second;
-                if (!fresh) continue;
-                reader.require(known.size() * width <= kLargestBuffer, "the borders differ too much");
-                base_.resize(known.size() * width, 0);
-                std::int32_t* base = base_.data() + (known.size() - 1) * width;
-                const auto inside = (ys.second - ys.first) * (xs.second - xs.first) * in_.channels;
-                for (std::size_t o = 0; o < channels_; ++o) {
-                    std::int32_t outside = 0;
-                    for (std::size_t ky = 0; ky < kh; ++ky)
-                        for (std::size_t kx = 0; kx < kw; ++kx)
-                            if (ky < ys.first || ky >= ys.second || kx < xs.first || kx >= xs.second)
-                                outside += set[(o * kh + ky) * kw + kx];
-                    base[o] = static_cast<std::int32_t>(inside) + 2 * outside;
-                }
+        if (zero_padding)
+            borders_ = find_borders(window_);
+        else  // taps in the padding are −1 like any other
+            borders_ = {{{{0, kh}, {0, kw}}}, std::vector<std::uint32_t>(window_.positions(), 0)};
+        reader.require(borders_.kinds.size() * width <= kLargestBuffer, "the borders differ too much");
+        base_.resize(borders_.kinds.size() * width, 0);
+        std::vector<std::int32_t> set(kh * kw);  // bits of each tap that are set
+        for (std::size_t o = 0; o < channels_; ++o) {
+            for (std::size_t t = 0; t < kh * kw; ++t) set[t] = count_tap(rows.data() + o * row_words_, t);
+            for (std::size_t kind = 0; kind < borders_.kinds.size(); ++kind) {
+                std::int32_t& base = base_[kind * width + o];
+                for (std::size_t t = 0; t < kh * kw; ++t)
+                    base += borders_.kinds[kind].inside(t / kw, t % kw) ? static_cast<std::int32_t>(in_.channels) : 2 * set[t];
             }
+        }
     }
 
     std::int32_t count_tap(const Word* row, std::size_t tap) const {
@@ -199,21 +165,6 @@ private:
         for (std::size_t bit = first; bit < first + in_.channels; ++bit)
             count += static_cast<std::int64_t>(row[bit / kWordBits] >> (bit % kWordBits) & 1);
         return static_cast<std::int32_t>(count);
-    }
-
-    // Pixels lie in the operand as in the picture, with a margin of zeros.
-    void copy_padded(const Run& run, std::uint8_t* operand) const {
-        const std::size_t pixel_bytes = bytes(pixel_bits_);
-        const std::size_t row_bytes = window_.x.padded() * pixel_bytes, margin = window_.x.padding * pixel_bytes;
-        const Word* in = run.words(in_);
-        std::memset(operand, 0, window_.y.padding * row_bytes);
-        operand += window_.y.padding * row_bytes;
-        for (std::size_t y = 0; y < in_.height; ++y, operand += row_bytes, in += in_.width * in_words()) {
-            std::memset(operand, 0, margin);
-            kernels_.expand(in, in_.width, in_words(), pixel_bytes, operand + margin);
-            std::memset(operand + row_bytes - margin, 0, margin);
-        }
-        std::memset(operand, 0, window_.y.padding * row_bytes);
     }
 
     // Each output pixel gets its own row, tap after tap without gaps.  The input lines that a line of output pixels sees
@@ -267,8 +218,8 @@ private:
     Layout layout_;
     std::size_t pixel_bits_ = 0, row_words_ = 0, block_bytes_ = 0, operand_bytes_ = 0;
     AlignedBytes weights_;
-    std::vector<std::uint32_t> offsets_, bases_;
-    std::vector<Segment> segments_;
+    Taps taps_;
+    Borders borders_;
     std::vector<std::int32_t> base_;
 };
 

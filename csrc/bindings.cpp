@@ -61,7 +61,8 @@ std::int64_t dot(Words a, Words b, std::size_t n) {
 
 using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Batch = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
-using BufferArguments = std::tuple<bool, std::size_t, std::size_t, std::size_t>;
+using ByteBatch = nb::ndarray<const std::uint8_t, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using BufferArguments = std::tuple<std::string, std::size_t, std::size_t, std::size_t>;
 using Indices = std::map<std::string, std::size_t>;
 // kind, name, inputs, outputs, tensors, numbers, words
 using SpecArguments =
@@ -72,19 +73,28 @@ rbnn::Tensor as_tensor(const AnyArray& array) {
     rbnn::Tensor tensor{rbnn::Tensor::Type::float32, {}, array.data()};
     if (array.dtype() == nb::dtype<std::int32_t>())
         tensor.type = rbnn::Tensor::Type::int32;
+    else if (array.dtype() == nb::dtype<std::int8_t>())
+        tensor.type = rbnn::Tensor::Type::int8;
     else if (array.dtype() == nb::dtype<std::uint8_t>())
         tensor.type = rbnn::Tensor::Type::uint8;
     else if (array.dtype() != nb::dtype<float>())
-        throw rbnn::Invalid("tensors are float32, int32 or uint8");
+        throw rbnn::Invalid("tensors are float32, int32, int8 or uint8");
     for (std::size_t i = 0; i < array.ndim(); ++i) tensor.shape.push_back(array.shape(i));
     return tensor;
+}
+
+rbnn::Buffer as_buffer(const BufferArguments& arguments) {
+    const auto& [type, height, width, channels] = arguments;
+    if (type != "float" && type != "bits" && type != "bytes") throw rbnn::Invalid("buffers are float, bits or bytes");
+    using Type = rbnn::Buffer::Type;
+    return {type == "float" ? Type::floats : type == "bits" ? Type::bits : Type::bytes, height, width, channels};
 }
 
 void make_program(rbnn::Program* self, const std::vector<BufferArguments>& buffers,
                   const std::vector<SpecArguments>& operations, std::size_t input, std::size_t output,
                   const std::string& kernels) {
     std::vector<rbnn::Buffer> places;
-    for (const auto& [bits, height, width, channels] : buffers) places.push_back({bits, height, width, channels});
+    for (const BufferArguments& arguments : buffers) places.push_back(as_buffer(arguments));
     std::vector<rbnn::Spec> specs;
     for (const auto& [kind, name, inputs, outputs, tensors, numbers, words] : operations) {
         specs.push_back({kind, name, inputs, outputs, {}, numbers, words});
@@ -93,14 +103,19 @@ void make_program(rbnn::Program* self, const std::vector<BufferArguments>& buffe
     new (self) rbnn::Program(std::move(places), specs, input, output, rbnn::find_kernels(kernels));
 }
 
-void check_batch(const rbnn::Program& program, const Batch& images, int threads) {
+template <class Array>
+void check_batch(const rbnn::Program& program, const Array& images, int threads) {
     const rbnn::Buffer& in = program.input();
     if (images.shape(1) != in.channels || images.shape(2) != in.height || images.shape(3) != in.width)
         throw rbnn::Invalid("images have another shape than the network's input");
     if (threads < 1 || threads > 1024) throw rbnn::Invalid("threads must be 1 to 1024");
 }
 
-nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& program, Batch images, int threads) {
+bool finite(const Batch& images) { return rbnn::all_finite(images.data(), images.size()); }
+bool finite(const ByteBatch&) { return true; }
+
+template <class Array>
+nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& program, Array images, int threads) {
     check_batch(program, images, threads);
     const rbnn::Buffer& result = program.output();
     const std::size_t count = images.shape(0);
@@ -109,7 +124,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& prog
     const char* trouble = nullptr;
     {
         nb::gil_scoped_release release;
-        if (!rbnn::all_finite(images.data(), images.size()))
+        if (!finite(images))
             trouble = "images hold NaN or infinite values";
         else if (!program.run(images.data(), count, out, threads))
             trouble = "the network's answer is not finite: its numbers are too large";
@@ -128,7 +143,7 @@ std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, Batch
     std::map<std::size_t, const float*> values;
     for (const auto& [index, picture] : given) {
         const auto& buffers = program.buffers();
-        if (index >= buffers.size() || !buffers[index].same_shape({false, picture.shape(0), picture.shape(1), picture.shape(2)}))
+        if (index >= buffers.size() || !buffers[index].same_shape({buffers[index].type, picture.shape(0), picture.shape(1), picture.shape(2)}))
             throw rbnn::Invalid("a given picture has another shape than its buffer");
         values.emplace(index, picture.data());
     }
@@ -233,9 +248,12 @@ NB_MODULE(_core, m) {
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")
         .def("__init__", &make_program, "buffers"_a, "operations"_a, "input"_a, "output"_a, "kernels"_a = "",
              // Written by hand: stubs leave the element type of arrays open.
-             nb::sig("def __init__(self, buffers: list[tuple[bool, int, int, int]], operations: list[tuple[object, ...]], "
+             nb::sig("def __init__(self, buffers: list[tuple[str, int, int, int]], operations: list[tuple[object, ...]], "
                      "input: int, output: int, kernels: str = '') -> None"))
-        .def("run", &run_program, array("images"), "threads"_a, "Answers to images (N, C, H, W), as (N, C, H, W).")
+        .def("run", &run_program<Batch>, array("images"), "threads"_a, "Answers to images (N, C, H, W), as (N, C, H, W).")
+        .def("run_bytes", &run_program<ByteBatch>, array("images"), "threads"_a,
+             "The same for images that are not normalised, where the network takes bytes.")
+        .def_prop_ro("takes_bytes", &rbnn::Program::takes_bytes)
         .def(
             "profile",
             [](const rbnn::Program& program, Batch image, std::size_t repeats, int threads) {

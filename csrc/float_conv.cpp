@@ -17,28 +17,34 @@ public:
           window_(read_window(reader, in_, false)),
           kernels_(reader.kernels),
           groups_(reader.whole("groups", 1, 1, kLargestChannels, {1})[0]),
-          channels_(out_channels(reader)),
+          channels_(reader.out_channels()),
           finish_(reader, window_.y.count, window_.x.count, channels_) {
         reader.require(in_.channels % groups_ == 0 && channels_ % groups_ == 0, "groups do not divide the channels");
         const std::size_t each = in_.channels / groups_;
-        taps_ = window_.y.kernel * window_.x.kernel * each;
-        const Tensor& weight = reader.tensor("weight", Tensor::Type::float32,
-                                             {channels_, window_.y.kernel, window_.x.kernel, each});
-        read_weights(reader, static_cast<const float*>(weight.data));
-        lay_out();
+        tap_count_ = window_.y.kernel * window_.x.kernel * each;
+        const std::vector<std::size_t> shape{channels_, window_.y.kernel, window_.x.kernel, each};
+        // Whole numbers from −128 to 127 take a quarter of the file; here they are floats like any other.
+        if (reader.spec.tensors.at("weight").type == Tensor::Type::int8)
+            read_weights(reader, static_cast<const std::int8_t*>(reader.tensor("weight", Tensor::Type::int8, shape).data));
+        else
+            read_weights(reader, static_cast<const float*>(reader.tensor("weight", Tensor::Type::float32, shape).data));
+        taps_ = lay_out(window_, window_.x.padded() * in_.channels, in_.channels, each);
+        if (padded()) scratch_bytes = window_.y.padded() * window_.x.padded() * in_.channels * sizeof(float);
     }
 
     void run(const Run& run) const override {
         const float* in = run.floats(in_);
         if (padded()) {
-            auto* copy = reinterpret_cast<float*>(run.arena + scratch_offset);
-            copy_padded(in, copy, run.threads);
-            in = copy;
+            auto* copy = reinterpret_cast<std::uint8_t*>(run.arena + scratch_offset);
+            const std::size_t row = in_.width * in_.channels;
+            copy_padded(window_, in_.channels * sizeof(float), copy, run.threads,
+                        [&](std::size_t y, std::uint8_t* to) { std::memcpy(to, in + y * row, row * sizeof(float)); });
+            in = reinterpret_cast<const float*>(copy);
         }
-        const FloatConv job{in,    offsets_.data(), segments_.data(), segments_.size(),
-                            taps_, reinterpret_cast<const float*>(weights_.data()), finish_.at(run)};
+        const FloatConv job{in, taps_.offsets.data(), taps_.segments.data(), taps_.segments.size(), tap_count_,
+                            reinterpret_cast<const float*>(weights_.data()), finish_.at(run)};
         const std::size_t pixels = window_.positions(), blocks = words_for(channels_);
-        const std::size_t chunk = std::clamp<std::size_t>((std::size_t{1} << 19) / (taps_ * kBlock) / 6 * 6, 6, pixels);
+        const std::size_t chunk = std::clamp<std::size_t>((std::size_t{1} << 19) / (tap_count_ * kBlock) / 6 * 6, 6, pixels);
         const std::size_t chunks = (pixels + chunk - 1) / chunk;
         parallel_for(blocks * chunks, 1, run.threads, [&](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) {
@@ -52,67 +58,22 @@ public:
     }
 
 private:
-    static std::size_t out_channels(const Reader& reader) {
-        const auto found = reader.spec.tensors.find("weight");
-        reader.require(found != reader.spec.tensors.end() && found->second.shape.size() == 4, "has no weight");
-        const std::size_t channels = found->second.shape[0];
-        reader.require(channels > 0 && channels <= kLargestChannels, "has too many output channels");
-        return channels;
-    }
-
     bool padded() const { return window_.y.padding != 0 || window_.x.padding != 0; }
 
     // blocks × taps × 64 channels
-    void read_weights(const Reader& reader, const float* from) {
+    template <class Number>
+    void read_weights(const Reader& reader, const Number* from) {
         const std::size_t blocks = words_for(channels_);
-        reader.require(blocks * taps_ * kBlock <= (std::size_t{1} << 30), "the weight is too large");
-        weights_ = AlignedBytes(blocks * taps_ * kBlock * sizeof(float));
+        reader.require(blocks * tap_count_ * kBlock <= (std::size_t{1} << 30), "the weight is too large");
+        weights_ = AlignedBytes(blocks * tap_count_ * kBlock * sizeof(float));
         auto* to = reinterpret_cast<float*>(weights_.data());
         for (std::size_t block = 0; block < blocks; ++block)
-            for (std::size_t tap = 0; tap < taps_; ++tap)
-                for (std::size_t c = block * kBlock; c < (block + 1) * kBlock; ++c) {
-                    const float value = c < channels_ ? from[c * taps_ + tap] : 0.0f;
-                    reader.require(std::isfinite(value), "the weight is not finite");
-                    *to++ = value;
-                }
-    }
-
-    void lay_out() {
-        const std::size_t each = in_.channels / groups_, row = window_.x.padded() * in_.channels;
-        for (std::size_t y = 0; y < window_.y.count; ++y)
-            for (std::size_t x = 0; x < window_.x.count; ++x)
-                offsets_.push_back(
-                    static_cast<std::uint32_t>(window_.y.start(y) * row + window_.x.start(x) * in_.channels));
-        for (std::size_t ky = 0; ky < window_.y.kernel; ++ky) {
-            const std::size_t from = ky * window_.y.dilation * row;
-            if (window_.x.dilation == 1 && groups_ == 1)
-                add_segment(from, window_.x.kernel * in_.channels);
-            else
-                for (std::size_t kx = 0; kx < window_.x.kernel; ++kx)
-                    add_segment(from + kx * window_.x.dilation * in_.channels, each);
-        }
-        if (padded()) scratch_bytes = window_.y.padded() * row * sizeof(float);
-    }
-
-    void add_segment(std::size_t offset, std::size_t length) {
-        segments_.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(length)});
-    }
-
-    void copy_padded(const float* in, float* out, int threads) const {
-        const std::size_t row = window_.x.padded() * in_.channels, margin = window_.x.padding * in_.channels;
-        parallel_for(window_.y.padded(), 16, threads, [&](std::size_t begin, std::size_t end) {
-            for (std::size_t y = begin; y < end; ++y) {
-                float* to = out + y * row;
-                if (y < window_.y.padding || y >= window_.y.padding + in_.height) {
-                    std::fill(to, to + row, 0.0f);
-                    continue;
-                }
-                std::fill(to, to + margin, 0.0f);
-                std::memcpy(to + margin, in + (y - window_.y.padding) * in_.width * in_.channels,
-                            in_.width * in_.channels * sizeof(float));
-                std::fill(to + row - margin, to + row, 0.0f);
-            }
-        });
+            for (std::size_t tap = 0; tap < tap_count_; ++tap)
+                for (std::size_t c = block * kBlock; c < (block + 1) * kBlock; ++c)
+                    *to++ = c < channels_ ? static_cast<float>(from[c * tap_count_ + tap]) : 0.0f;
+        to = reinterpret_cast<float*>(weights_.data());
+        for (std::size_t i = 0; i < blocks * tap_count_ * kBlock; ++i)
+            reader.require(std::isfinite(to[i]), "the weight is not finite");
     }
 
     void grouped(const FloatConv& job, std::size_t block, std::size_t first, std::size_t last) const {
@@ -121,8 +82,8 @@ private:
         for (std::size_t pixel = first; pixel < last; ++pixel) {
             float sums[kBlock] = {};
             const float* in = job.input + job.pixel_offset[pixel];
-            const float* w = job.weights + block * taps_ * kBlock;
-            for (const Segment& segment : segments_) {
+            const float* w = job.weights + block * tap_count_ * kBlock;
+            for (const Segment& segment : taps_.segments) {
                 if (each == 1 && outputs == 1) {  // depthwise: output channel c reads input channel c
                     kernels_.multiply_add_into(sums, in + segment.offset + begin, w, count);
                     w += kBlock;
@@ -141,10 +102,9 @@ private:
     const Kernels& kernels_;
     std::size_t groups_, channels_;
     FinishSpec finish_;
-    std::size_t taps_ = 0;
+    std::size_t tap_count_ = 0;
     AlignedBytes weights_;
-    std::vector<std::uint32_t> offsets_;
-    std::vector<Segment> segments_;
+    Taps taps_;
 };
 
 }  // namespace

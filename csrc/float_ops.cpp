@@ -39,11 +39,11 @@ void over_rows(const Run& run, std::size_t rows, std::size_t values, const Body&
 }
 
 void expect_shape(const Reader& reader, const Buffer& out, std::size_t height, std::size_t width, std::size_t channels) {
-    reader.require(out.same_shape({out.bits, height, width, channels}), "an output has the wrong shape");
+    reader.require(out.same_shape({out.type, height, width, channels}), "an output has the wrong shape");
 }
 
 Made make_pack(const Reader& reader) {
-    const Buffer &in = reader.input("x"), &out = reader.output("bits", true);
+    const Buffer &in = reader.input("x"), &out = reader.output("bits", Buffer::Type::bits);
     expect_shape(reader, out, in.height, in.width, in.channels);
     const Kernels& k = reader.kernels;
     if (reader.word("level", "") == "mean")
@@ -69,6 +69,25 @@ Made make_pack(const Reader& reader) {
         over_rows(run, in.height, row, [&](std::size_t y) {
             k.pack(run.floats(in) + y * row, scaled ? scale.data() : nullptr, scaled ? shift.data() : nullptr, level.data(),
                    in.channels, in.width, run.words(out) + y * words);
+        });
+    });
+}
+
+Made make_quantize(const Reader& reader) {
+    const Buffer &in = reader.input("x"), &out = reader.output("bytes", Buffer::Type::bytes);
+    expect_shape(reader, out, in.height, in.width, in.channels);
+    reader.require(reader.has_tensor("scale") && reader.has_tensor("shift"), "has no scale or shift");
+    const std::size_t row = in.width * in.channels;
+    // One number for each value of a row, so that rows are plain arrays.
+    const auto repeated = [&](const char* role) {
+        const std::vector<float> once = reader.channel_values(role, in.channels, 0.0f);
+        std::vector<float> values(row);
+        for (std::size_t i = 0; i < row; ++i) values[i] = once[i % in.channels];
+        return values;
+    };
+    return small([&in, &out, &k = reader.kernels, row, scale = repeated("scale"), shift = repeated("shift")](const Run& run) {
+        over_rows(run, in.height, row, [&](std::size_t y) {
+            k.quantize(run.floats(in) + y * row, scale.data(), shift.data(), row, run.bytes(out) + y * row);
         });
     });
 }
@@ -174,7 +193,7 @@ Made make_pool(const Reader& reader, bool maximum) {
 }
 
 Made make_pool_bits(const Reader& reader) {
-    const Buffer &in = reader.input("x", true), &out = reader.output("bits", true);
+    const Buffer &in = reader.input("x", Buffer::Type::bits), &out = reader.output("bits", Buffer::Type::bits);
     const Window window = read_window(reader, in, true);
     expect_shape(reader, out, window.y.count, window.x.count, in.channels);
     std::vector<Word> invert(words_for(in.channels), 0);
@@ -349,6 +368,7 @@ Made make_constant(const Reader& reader) {
 Made make_other(const Reader& reader) {
     const std::string& kind = reader.spec.kind;
     if (kind == "pack") return make_pack(reader);
+    if (kind == "quantize") return make_quantize(reader);
     if (kind == "affine") return make_affine(reader);
     if (kind == "activation") return make_activation(reader);
     if (kind == "max_pool") return make_pool(reader, true);

@@ -56,6 +56,18 @@ struct FloatConv {
     Finish finish;
 };
 
+struct Int8Conv {
+    const std::uint8_t* operand;          // the input, widened by `widen_bytes`
+    const std::uint32_t* pixel_offset;    // in bytes
+    const std::uint32_t* pixel_base;      // per output pixel: its row of `base`
+    const Segment* segments;              // in bytes, whole steps
+    std::size_t segment_count;
+    const std::uint8_t* weights;          // blocks × steps × 64 × step
+    std::size_t block_bytes;
+    const float* base;                    // rows × blocks·64:  acc = Σ w·u − base
+    Finish finish;
+};
+
 struct Kernels {
     const char* name;
     bool (*supported)();
@@ -71,6 +83,10 @@ struct Kernels {
     // Output pixels first … last of one block.
     void (*binary_conv)(const BinaryConv&, std::size_t block, std::size_t first, std::size_t last);
     void (*float_conv)(const FloatConv&, std::size_t block, std::size_t first, std::size_t last);
+    // The operand of an int8 convolution holds a value in `int8_bytes` bytes; `int8_values` of them are one step.
+    std::size_t int8_bytes, int8_values;
+    void (*widen_bytes)(const std::uint8_t* in, std::size_t n, std::uint8_t* out);
+    void (*int8_conv)(const Int8Conv&, std::size_t block, std::size_t first, std::size_t last);
     // acc: pixels × 64 values of one block that something else has summed up.
     void (*finish)(const Finish&, const float* acc, std::size_t block, std::size_t first, std::size_t last);
 
@@ -80,6 +96,8 @@ struct Kernels {
     double (*sum)(const float* x, std::size_t n);
     void (*affine)(const float* x, const float* scale, const float* shift, std::size_t channels, std::size_t pixels,
                    float* out);
+    // out = x·scale + shift, rounded to the nearest whole number from 0 to 255; all of n values.
+    void (*quantize)(const float* x, const float* scale, const float* shift, std::size_t n, std::uint8_t* out);
     void (*max_into)(float* out, const float* x, std::size_t n);
     void (*add_into)(float* out, const float* x, std::size_t n);
     void (*multiply_add_into)(float* out, const float* x, const float* factor, std::size_t n);

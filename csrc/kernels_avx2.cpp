@@ -28,6 +28,7 @@ struct Lanes {
     static void store(float* p, Float v) { _mm256_storeu_ps(p, v); }
     static Float all(float v) { return _mm256_set1_ps(v); }
     static Float add(Float a, Float b) { return _mm256_add_ps(a, b); }
+    static Float subtract(Float a, Float b) { return _mm256_sub_ps(a, b); }
     static Float multiply(Float a, Float b) { return _mm256_mul_ps(a, b); }
     static Float multiply_add(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
     static Float smaller(Float a, Float b) { return _mm256_min_ps(a, b); }
@@ -36,6 +37,8 @@ struct Lanes {
     static Int load_ints(const std::uint16_t* p) {
         return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     }
+    static void store_ints(std::int32_t* p, Int v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+    static Int no_ints() { return _mm256_setzero_si256(); }
     static Float from_ints(Int v) { return _mm256_cvtepi32_ps(v); }
     static Int minus_twice(Int base, Int n) { return _mm256_sub_epi32(base, _mm256_add_epi32(n, n)); }
     static unsigned above(Float a, Float b) {
@@ -44,6 +47,17 @@ struct Lanes {
     static unsigned above_ints(Int a, Int b) {
         return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b))));
     }
+
+    // Bytes as 16 bits, two of them a step: vpmaddubsw would saturate at 255·127·2, vpmaddwd is exact.
+    static constexpr std::size_t kInt8Bytes = 2, kInt8Values = 2;
+    using Step = __m256i;
+    static Step load_step(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+    static Step all_step(const std::uint8_t* p) {
+        std::int32_t pair;
+        __builtin_memcpy(&pair, p, sizeof pair);
+        return _mm256_set1_epi32(pair);
+    }
+    static Int multiply_add_step(Int sums, Step x, Step w) { return _mm256_add_epi32(sums, _mm256_madd_epi16(x, w)); }
 };
 constexpr int kFloatPixels = 6, kFloatVectors = 2;
 
@@ -206,8 +220,9 @@ bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_suppor
 }  // namespace
 
 extern const Kernels kernels_avx2 = {
-    "avx2", supported, 4, kNibblesPerWord, expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
-    pack, sum, affine, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
+    "avx2", supported, 4, kNibblesPerWord, expand, tiled_bytes, tile_weights, binary_conv, float_conv,
+    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
+    pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
 }  // namespace rbnn

@@ -1,4 +1,4 @@
-// AVX-512 with VPOPCNTDQ: lanes are 8 output channels, one word of 64 activations is broadcast to all of them.
+// AVX-512 with VPOPCNTDQ and VNNI: lanes are 8 output channels, one word of 64 activations is broadcast to all of them.
 //
 //   acc[pixel][lane] += popcount(a[pixel][k] xor w[k][lane])          3 instructions for 512 multiply-adds
 //
@@ -21,15 +21,29 @@ struct Lanes {
     static void store(float* p, Float v) { _mm512_storeu_ps(p, v); }
     static Float all(float v) { return _mm512_set1_ps(v); }
     static Float add(Float a, Float b) { return _mm512_add_ps(a, b); }
+    static Float subtract(Float a, Float b) { return _mm512_sub_ps(a, b); }
     static Float multiply(Float a, Float b) { return _mm512_mul_ps(a, b); }
     static Float multiply_add(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
     static Float smaller(Float a, Float b) { return _mm512_min_ps(a, b); }
     static Float larger(Float a, Float b) { return _mm512_max_ps(a, b); }
     static Int load_ints(const void* p) { return _mm512_loadu_si512(p); }
+    static void store_ints(std::int32_t* p, Int v) { _mm512_storeu_si512(p, v); }
+    static Int no_ints() { return _mm512_setzero_si512(); }
     static Float from_ints(Int v) { return _mm512_cvtepi32_ps(v); }
     static Int minus_twice(Int base, Int n) { return _mm512_sub_epi32(base, _mm512_add_epi32(n, n)); }
     static unsigned above(Float a, Float b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
     static unsigned above_ints(Int a, Int b) { return _mm512_cmpgt_epi32_mask(a, b); }
+
+    // vpdpbusd: four bytes times four int8 weights a step, added up in 32 bits, exact.
+    static constexpr std::size_t kInt8Bytes = 1, kInt8Values = 4;
+    using Step = __m512i;
+    static Step load_step(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
+    static Step all_step(const std::uint8_t* p) {
+        std::int32_t four;
+        __builtin_memcpy(&four, p, sizeof four);
+        return _mm512_set1_epi32(four);
+    }
+    static Int multiply_add_step(Int sums, Step x, Step w) { return _mm512_dpbusd_epi32(sums, x, w); }
 };
 constexpr int kFloatPixels = 6, kFloatVectors = 4;
 
@@ -38,13 +52,6 @@ constexpr int kFloatPixels = 6, kFloatVectors = 4;
 constexpr int kMostPixels = 6;
 constexpr std::size_t kHalf = 32;       // channels of one tile
 constexpr int kVectors = 4;             // registers of 8 words for them
-
-void expand(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
-    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
-        for (std::size_t i = 0; i < words; ++i) __builtin_memcpy(out + i * sizeof(Word), in + i, sizeof(Word));
-}
-
-std::size_t tiled_bytes(std::size_t words) { return words * kBlock * sizeof(Word); }
 
 // halves × words × 32 channels
 void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out) {
@@ -132,14 +139,15 @@ double limit(std::size_t rounds, Word seed, Word* result) {
 bool supported() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vpopcntdq");
+           __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vnni");
 }
 
 }  // namespace
 
 extern const Kernels kernels_avx512 = {
-    "avx512", supported, kWordBits, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
-    pack, sum, affine, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
+    "avx512", supported, kWordBits, sizeof(Word), copy_words, word_tiles, tile_weights, binary_conv, float_conv,
+    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
+    pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
 }  // namespace rbnn

@@ -2,14 +2,23 @@
 // Each kernels_*.cpp defines its Lanes and includes this file inside an unnamed namespace, so that every set gets its own
 // copy.  No standard library here: an inline function compiled with AVX-512 must not be picked for another file.
 //
-// Lanes has: Float, Int, kCount; load, store, all, add, multiply, multiply_add, smaller, larger, load_ints, from_ints,
-// minus_twice(base, n), above(a, b) → bits, above_ints(a, b) → bits.
+// Lanes has: Float, Int, kCount; load, store, all, add, subtract, multiply, multiply_add, smaller, larger, load_ints,
+// store_ints, from_ints, minus_twice(base, n), above(a, b) → bits, above_ints(a, b) → bits; and for int8 convolutions
+// kInt8Bytes, kInt8Values, Step, load_step, all_step and multiply_add_step(sums, x, w): sums += Σ x·w over a step.
 
 #if defined(__GNUC__)
 #define RBNN_INLINE inline __attribute__((always_inline))
 #else
 #define RBNN_INLINE inline
 #endif
+
+// For sets whose operand is made of words as they are.
+inline void copy_words(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
+        __builtin_memcpy(out, in, words * sizeof(Word));
+}
+
+inline std::size_t word_tiles(std::size_t words) { return words * kBlock * sizeof(Word); }
 
 float activate(const Finish& f, float v, std::size_t channel) {
     switch (f.activation) {
@@ -40,6 +49,14 @@ struct Counts {
 struct Sums {
     const float* sums;
     RBNN_INLINE Lanes::Float value(std::size_t i) const { return Lanes::load(sums + i); }
+};
+
+struct Int8Sums {
+    const std::int32_t* sums;
+    const float* base;
+    RBNN_INLINE Lanes::Float value(std::size_t i) const {
+        return Lanes::subtract(Lanes::from_ints(Lanes::load_ints(sums + i)), Lanes::load(base + i));
+    }
 };
 
 template <bool kResidual, bool kFloat, class Source>
@@ -188,6 +205,58 @@ void float_conv(const FloatConv& job, std::size_t block, std::size_t first, std:
     over_tiles<FloatTile, kFloatPixels>(job, block, first, last);
 }
 
+constexpr std::size_t kStepBytes = Lanes::kInt8Bytes * Lanes::kInt8Values;
+
+// As float_tile: a step is a few values of the input, broadcast, and as many weights of each output channel.
+template <int kPixels, int kVectors>
+void int8_tile(const Int8Conv& job, const std::uint8_t* weights, std::size_t first, std::int32_t* sums) {
+    const std::uint8_t* in[kPixels];
+    for (int p = 0; p < kPixels; ++p) in[p] = job.operand + job.pixel_offset[first + p];
+    Lanes::Int acc[kPixels][kVectors];
+    for (int p = 0; p < kPixels; ++p)
+        for (int v = 0; v < kVectors; ++v) acc[p][v] = Lanes::no_ints();
+    for (std::size_t s = 0; s < job.segment_count; ++s) {
+        const std::size_t end = job.segments[s].offset + job.segments[s].length;
+        for (std::size_t k = job.segments[s].offset; k < end; k += kStepBytes, weights += kBlock * kStepBytes) {
+            Lanes::Step w[kVectors];
+            for (int v = 0; v < kVectors; ++v) w[v] = Lanes::load_step(weights + v * Lanes::kCount * kStepBytes);
+            for (int p = 0; p < kPixels; ++p) {
+                const Lanes::Step x = Lanes::all_step(in[p] + k);
+                for (int v = 0; v < kVectors; ++v) acc[p][v] = Lanes::multiply_add_step(acc[p][v], x, w[v]);
+            }
+        }
+    }
+    for (int p = 0; p < kPixels; ++p)
+        for (int v = 0; v < kVectors; ++v) Lanes::store_ints(sums + p * kBlock + v * Lanes::kCount, acc[p][v]);
+}
+
+struct Int8Tile {
+    template <int kPixels>
+    static void run(const Int8Conv& job, std::size_t block, std::size_t pixel) {
+        constexpr std::size_t kWide = kFloatVectors * Lanes::kCount;
+        alignas(64) std::int32_t sums[kPixels * kBlock];
+        const std::size_t rest = job.finish.channels - block * kBlock, stride = words_for(job.finish.channels) * kBlock;
+        for (std::size_t c = 0; c < kBlock && c < rest; c += kWide)
+            int8_tile<kPixels, kFloatVectors>(job, job.weights + block * job.block_bytes + c * kStepBytes, pixel, sums + c);
+        for (int p = 0; p < kPixels; ++p)
+            finish_pixel(job.finish,
+                         Int8Sums{sums + p * kBlock, job.base + job.pixel_base[pixel + p] * stride + block * kBlock}, block,
+                         pixel + p);
+    }
+};
+
+void int8_conv(const Int8Conv& job, std::size_t block, std::size_t first, std::size_t last) {
+    over_tiles<Int8Tile, kFloatPixels>(job, block, first, last);
+}
+
+// Little-endian: the low byte first.
+void widen_bytes(const std::uint8_t* in, std::size_t n, std::uint8_t* out) {
+    for (std::size_t i = 0; i < n; ++i) {
+        out[i * Lanes::kInt8Bytes] = in[i];
+        for (std::size_t j = 1; j < Lanes::kInt8Bytes; ++j) out[i * Lanes::kInt8Bytes + j] = 0;
+    }
+}
+
 template <bool kScaled>
 RBNN_INLINE Word pack_lanes(const float* x, const float* scale, const float* shift, const float* level,
                             std::size_t count) {
@@ -243,6 +312,16 @@ void affine(const float* x, const float* scale, const float* shift, std::size_t 
             float* out) {
     for (std::size_t pixel = 0; pixel < pixels; ++pixel, x += channels, out += channels)
         for (std::size_t c = 0; c < channels; ++c) out[c] = x[c] * scale[c] + shift[c];
+}
+
+void quantize(const float* x, const float* scale, const float* shift, std::size_t n, std::uint8_t* out) {
+    constexpr float kShifter = 12582912.0f;  // 1.5·2²³: a float this large has no fraction left, the sum is rounded to even
+    for (std::size_t i = 0; i < n; ++i) {
+        float v = x[i] * scale[i] + shift[i];
+        v = v < 0.0f ? 0.0f : v;
+        v = v > 255.0f ? 255.0f : v;
+        out[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>((v + kShifter) - kShifter));
+    }
 }
 
 void max_into(float* out, const float* x, std::size_t n) {

@@ -21,12 +21,15 @@ struct Lanes {
     static void store(float* p, Float v) { vst1q_f32(p, v); }
     static Float all(float v) { return vdupq_n_f32(v); }
     static Float add(Float a, Float b) { return vaddq_f32(a, b); }
+    static Float subtract(Float a, Float b) { return vsubq_f32(a, b); }
     static Float multiply(Float a, Float b) { return vmulq_f32(a, b); }
     static Float multiply_add(Float a, Float b, Float c) { return vfmaq_f32(c, a, b); }
     static Float smaller(Float a, Float b) { return vminq_f32(a, b); }
     static Float larger(Float a, Float b) { return vmaxq_f32(a, b); }
     static Int load_ints(const std::int32_t* p) { return vld1q_s32(p); }
     static Int load_ints(const std::uint32_t* p) { return vreinterpretq_s32_u32(vld1q_u32(p)); }
+    static void store_ints(std::int32_t* p, Int v) { vst1q_s32(p, v); }
+    static Int no_ints() { return vdupq_n_s32(0); }
     static Float from_ints(Int v) { return vcvtq_f32_s32(v); }
     static Int minus_twice(Int base, Int n) { return vsubq_s32(base, vshlq_n_s32(n, 1)); }
     static unsigned bits(uint32x4_t mask) {
@@ -35,6 +38,13 @@ struct Lanes {
     }
     static unsigned above(Float a, Float b) { return bits(vcgtq_f32(a, b)); }
     static unsigned above_ints(Int a, Int b) { return bits(vcgtq_s32(a, b)); }
+
+    // Bytes as 16 bits, one a step.
+    static constexpr std::size_t kInt8Bytes = 2, kInt8Values = 1;
+    using Step = int16x4_t;
+    static Step load_step(const std::uint8_t* p) { return vreinterpret_s16_u8(vld1_u8(p)); }
+    static Step all_step(const std::uint8_t* p) { return vreinterpret_s16_u8(vreinterpret_u8_u16(vdup_n_u16(p[0]))); }
+    static Int multiply_add_step(Int sums, Step x, Step w) { return vmlal_s16(sums, x, w); }
 };
 constexpr int kFloatPixels = 6, kFloatVectors = 4;
 
@@ -43,13 +53,6 @@ constexpr int kFloatPixels = 6, kFloatVectors = 4;
 constexpr int kMostPixels = 6, kVectors = 4;
 constexpr std::size_t kMostBytes = 31;            // 31 × 8 fit a byte
 constexpr std::size_t kFlushesPerWidening = 256;  // 256 × 248 fit 16 bits
-
-void expand(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
-    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
-        for (std::size_t i = 0; i < words; ++i) __builtin_memcpy(out + i * sizeof(Word), in + i, sizeof(Word));
-}
-
-std::size_t tiled_bytes(std::size_t words) { return words * kBlock * sizeof(Word); }
 
 // bytes of activations × 64 channels
 void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out) {
@@ -137,8 +140,9 @@ bool supported() { return true; }
 }  // namespace
 
 extern const Kernels kernels_neon = {
-    "neon", supported, 8, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
-    pack, sum, affine, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
+    "neon", supported, 8, sizeof(Word), copy_words, word_tiles, tile_weights, binary_conv, float_conv,
+    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
+    pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
 }  // namespace rbnn

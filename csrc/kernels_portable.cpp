@@ -28,6 +28,9 @@ struct Lanes {
     static Float add(const Float& a, const Float& b) {
         return each<Float>([&](std::size_t i) { return a.v[i] + b.v[i]; });
     }
+    static Float subtract(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] - b.v[i]; });
+    }
     static Float multiply(const Float& a, const Float& b) {
         return each<Float>([&](std::size_t i) { return a.v[i] * b.v[i]; });
     }
@@ -42,6 +45,10 @@ struct Lanes {
     static Int load_ints(const std::uint32_t* p) {
         return each<Int>([&](std::size_t i) { return static_cast<std::int32_t>(p[i]); });
     }
+    static void store_ints(std::int32_t* p, const Int& a) {
+        for (std::size_t i = 0; i < kCount; ++i) p[i] = a.v[i];
+    }
+    static Int no_ints() { return Int{}; }
     static Float from_ints(const Int& a) {
         return each<Float>([&](std::size_t i) { return static_cast<float>(a.v[i]); });
     }
@@ -56,6 +63,21 @@ struct Lanes {
     }
     static unsigned above(const Float& a, const Float& b) { return bits_above(a, b); }
     static unsigned above_ints(const Int& a, const Int& b) { return bits_above(a, b); }
+
+    // A byte and the weights of four channels a step.
+    static constexpr std::size_t kInt8Bytes = 1, kInt8Values = 1;
+    struct Step {
+        std::int32_t v[kCount];
+    };
+    static Step load_step(const std::uint8_t* p) {
+        return each<Step>([&](std::size_t i) { return static_cast<std::int32_t>(static_cast<std::int8_t>(p[i])); });
+    }
+    static Step all_step(const std::uint8_t* p) {
+        return each<Step>([&](std::size_t) { return static_cast<std::int32_t>(*p); });
+    }
+    static Int multiply_add_step(const Int& sums, const Step& x, const Step& w) {
+        return each<Int>([&](std::size_t i) { return sums.v[i] + x.v[i] * w.v[i]; });
+    }
 };
 constexpr int kFloatPixels = 2, kFloatVectors = 4;
 
@@ -63,13 +85,6 @@ constexpr int kFloatPixels = 2, kFloatVectors = 4;
 
 constexpr std::size_t kMostWords = 31;  // 31 words × 8 per byte fit a byte
 constexpr Word kOnes = ~Word{0} / 255;  // 0x01 in every byte
-
-void expand(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
-    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
-        for (std::size_t i = 0; i < words; ++i) __builtin_memcpy(out + i * sizeof(Word), in + i, sizeof(Word));
-}
-
-std::size_t tiled_bytes(std::size_t words) { return words * kBlock * sizeof(Word); }
 
 // words × 64 channels
 void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out) {
@@ -134,8 +149,9 @@ bool supported() { return true; }
 }  // namespace
 
 extern const Kernels kernels_portable = {
-    "portable", supported, kWordBits, sizeof(Word), expand, tiled_bytes, tile_weights, binary_conv, float_conv, finish_sums,
-    pack, sum, affine, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
+    "portable", supported, kWordBits, sizeof(Word), copy_words, word_tiles, tile_weights, binary_conv, float_conv,
+    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
+    pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
 }  // namespace rbnn

@@ -9,11 +9,12 @@ void Reader::fail(const std::string& what) const {
     throw Invalid("operation '" + spec.name + "' (" + spec.kind + "): " + what);
 }
 
-const Buffer& Reader::buffer(const std::map<std::string, std::size_t>& side, const char* role, bool bits) const {
+const Buffer& Reader::buffer(const std::map<std::string, std::size_t>& side, const char* role,
+                             Buffer::Type type) const {
     const auto found = side.find(role);
     if (found == side.end() || found->second >= buffers_.size()) fail(std::string("has no buffer ") + role);
     const Buffer& buffer = buffers_[found->second];
-    if (buffer.bits != bits) fail(std::string("buffer ") + role + " is of the wrong type");
+    if (buffer.type != type) fail(std::string("buffer ") + role + " is of the wrong type");
     return buffer;
 }
 
@@ -65,6 +66,14 @@ double Reader::number(const char* role, double otherwise) const {
 std::string Reader::word(const char* role, const std::string& otherwise) const {
     const auto found = spec.words.find(role);
     return found == spec.words.end() ? otherwise : found->second;
+}
+
+std::size_t Reader::out_channels() const {
+    const auto found = spec.tensors.find("weight");
+    require(found != spec.tensors.end() && found->second.shape.size() == 4, "has no weight");
+    const std::size_t channels = found->second.shape[0];
+    require(channels > 0 && channels <= kLargestChannels, "has too many output channels");
+    return channels;
 }
 
 ActivationSpec read_activation(const Reader& reader, std::size_t channels) {
@@ -120,9 +129,9 @@ FinishSpec::FinishSpec(const Reader& reader, std::size_t height, std::size_t wid
       shift_(reader.channel_values("shift", channels, 0.0f)),
       level_(reader.channel_values("level", channels, 0.0f)),
       activation_(read_activation(reader, channels)) {
-    const Buffer shape{false, height, width, channels};
+    const Buffer shape{Buffer::Type::floats, height, width, channels};
     if (reader.has_output("float")) out_ = &reader.output("float");
-    if (reader.has_output("bits")) bits_ = &reader.output("bits", true);
+    if (reader.has_output("bits")) bits_ = &reader.output("bits", Buffer::Type::bits);
     if (reader.has_input("residual")) residual_ = &reader.input("residual");
     reader.require(out_ || bits_, "writes nothing");
     for (const Buffer* buffer : {static_cast<const Buffer*>(out_), bits_, residual_})

@@ -23,13 +23,17 @@ constexpr std::size_t kLargestStep = 255, kLargestPadding = 1024;
 
 // One picture; its place in the arena is known once the program is planned.
 struct Buffer {
-    bool bits;
+    enum class Type { floats, bits, bytes } type;
     std::size_t height, width, channels;
     std::size_t offset = 0;
 
     std::size_t pixels() const { return height * width; }
     std::size_t values() const { return pixels() * channels; }
-    std::size_t bytes() const { return bits ? pixels() * words_for(channels) * sizeof(Word) : values() * sizeof(float); }
+    std::size_t bytes() const {
+        return type == Type::bytes   ? values()
+               : type == Type::bits ? pixels() * words_for(channels) * sizeof(Word)
+                                    : values() * sizeof(float);
+    }
     bool same_shape(const Buffer& other) const {
         return height == other.height && width == other.width && channels == other.channels;
     }
@@ -37,7 +41,7 @@ struct Buffer {
 
 // An array of the file, dense; it is read while the program is built and not kept.
 struct Tensor {
-    enum class Type { float32, int32, uint8 } type;
+    enum class Type { float32, int32, int8, uint8 } type;
     std::vector<std::size_t> shape;
     const void* data;
 };
@@ -58,6 +62,7 @@ struct Run {
 
     float* floats(const Buffer& buffer) const { return reinterpret_cast<float*>(arena + buffer.offset); }
     Word* words(const Buffer& buffer) const { return reinterpret_cast<Word*>(arena + buffer.offset); }
+    std::uint8_t* bytes(const Buffer& buffer) const { return reinterpret_cast<std::uint8_t*>(arena + buffer.offset); }
 };
 
 class Operation {
@@ -83,8 +88,12 @@ public:
     bool has_input(const char* role) const { return spec.inputs.count(role) != 0; }
     bool has_output(const char* role) const { return spec.outputs.count(role) != 0; }
     bool has_tensor(const char* role) const { return spec.tensors.count(role) != 0; }
-    const Buffer& input(const char* role, bool bits = false) const { return buffer(spec.inputs, role, bits); }
-    const Buffer& output(const char* role, bool bits = false) const { return buffer(spec.outputs, role, bits); }
+    const Buffer& input(const char* role, Buffer::Type type = Buffer::Type::floats) const {
+        return buffer(spec.inputs, role, type);
+    }
+    const Buffer& output(const char* role, Buffer::Type type = Buffer::Type::floats) const {
+        return buffer(spec.outputs, role, type);
+    }
     const Tensor& tensor(const char* role, Tensor::Type type, const std::vector<std::size_t>& shape) const;
     // `count` floats, padded with `fill` to whole blocks; all `fill` if there is no such tensor.
     std::vector<float> channel_values(const char* role, std::size_t count, float fill) const;
@@ -93,12 +102,14 @@ public:
                                    const std::vector<std::size_t>& otherwise) const;
     double number(const char* role, double otherwise) const;
     std::string word(const char* role, const std::string& otherwise) const;
+    // Of a convolution: the first side of its weight.
+    std::size_t out_channels() const;
 
     const Spec& spec;
     const Kernels& kernels;
 
 private:
-    const Buffer& buffer(const std::map<std::string, std::size_t>& side, const char* role, bool bits) const;
+    const Buffer& buffer(const std::map<std::string, std::size_t>& side, const char* role, Buffer::Type type) const;
     const std::vector<Buffer>& buffers_;
 };
 
@@ -127,6 +138,7 @@ private:
 using Made = std::unique_ptr<Operation>;
 Made make_binary_conv(const Reader& reader);
 Made make_float_conv(const Reader& reader);
+Made make_int8_conv(const Reader& reader);
 // Everything else, by kind; null if there is no such kind.
 Made make_other(const Reader& reader);
 

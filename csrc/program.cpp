@@ -26,6 +26,7 @@ std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
 Made make(const Reader& reader) {
     Made made = reader.spec.kind == "binary_conv"  ? make_binary_conv(reader)
                 : reader.spec.kind == "float_conv" ? make_float_conv(reader)
+                : reader.spec.kind == "int8_conv"  ? make_int8_conv(reader)
                                                    : make_other(reader);
     if (!made) reader.fail("unknown kind");
     return made;
@@ -91,10 +92,12 @@ Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, st
         for (const auto& [role, index] : spec.outputs) written_.back().push_back(index);
     }
     plan(specs);
+    find_bytes(specs);
 }
 
 void Program::check_order(const std::vector<Spec>& specs) const {
-    if (input_ >= buffers_.size() || output_ >= buffers_.size() || buffers_[input_].bits || buffers_[output_].bits)
+    const auto floats = [&](std::size_t i) { return i < buffers_.size() && buffers_[i].type == Buffer::Type::floats; };
+    if (!floats(input_) || !floats(output_))
         throw Invalid("input or output is not a float buffer");
     std::set<std::size_t> written{input_};
     for (const Spec& spec : specs) {
@@ -145,18 +148,36 @@ void Program::plan(const std::vector<Spec>& specs) {
     if (arena_bytes_ > kLargestArena) throw Invalid("the network needs more than 4 GB of memory to run");
 }
 
-void Program::load(const float* image, const Run& run) const {
+// Pictures of bytes take the place of what the first operation makes of floats, where nothing else wants the floats.
+void Program::find_bytes(const std::vector<Spec>& specs) {
+    std::size_t readers = 0;
+    for (const Spec& spec : specs)
+        for (const auto& [role, index] : spec.inputs) readers += index == input_;
+    if (readers == 1 && specs[0].kind == "quantize") bytes_ = &buffers_[specs[0].outputs.at("bytes")];
+}
+
+template <class Value>
+void Program::load(const Value* image, Value* to) const {
     const Buffer& in = input();
-    float* to = run.floats(in);
     for (std::size_t pixel = 0; pixel < in.pixels(); ++pixel)
         for (std::size_t c = 0; c < in.channels; ++c) *to++ = image[c * in.pixels() + pixel];
 }
 
-bool Program::run_image(const float* image, float* out, std::byte* arena, int threads) const {
+std::size_t Program::start(const float* image, const Run& run) const {
+    load(image, run.floats(input()));
+    return 0;
+}
+
+std::size_t Program::start(const std::uint8_t* image, const Run& run) const {
+    load(image, run.bytes(*bytes_));
+    return 1;
+}
+
+template <class Value>
+bool Program::run_image(const Value* image, float* out, std::byte* arena, int threads) const {
     const Run run{arena, threads};
     const Buffer& result = output();
-    load(image, run);
-    for (const Made& operation : operations_) operation->run(run);
+    for (std::size_t i = start(image, run); i < operations_.size(); ++i) operations_[i]->run(run);
     const float* from = run.floats(result);
     for (std::size_t c = 0; c < result.channels; ++c)
         for (std::size_t pixel = 0; pixel < result.pixels(); ++pixel) *out++ = from[pixel * result.channels + c];
@@ -164,6 +185,16 @@ bool Program::run_image(const float* image, float* out, std::byte* arena, int th
 }
 
 bool Program::run(const float* images, std::size_t count, float* out, int threads) const {
+    return run_all(images, count, out, threads);
+}
+
+bool Program::run(const std::uint8_t* images, std::size_t count, float* out, int threads) const {
+    if (!bytes_) throw Invalid("the network does not take bytes");
+    return run_all(images, count, out, threads);
+}
+
+template <class Value>
+bool Program::run_all(const Value* images, std::size_t count, float* out, int threads) const {
     const std::size_t in_values = input().values(), out_values = output().values();
     // Whole pictures to each thread where there are enough of them; else all threads work on one picture.
     const bool apart = threads > 1 && count > 1;
@@ -191,8 +222,7 @@ std::vector<double> Program::profile(const float* image, std::size_t repeats, in
     AlignedBytes arena = lease.take();
     const Run run{reinterpret_cast<std::byte*>(arena.data()), threads};
     for (std::size_t repeat = 0; repeat < repeats; ++repeat) {
-        load(image, run);
-        for (std::size_t i = 0; i < operations_.size(); ++i) {
+        for (std::size_t i = start(image, run); i < operations_.size(); ++i) {
             const auto start = Clock::now();
             operations_[i]->run(run);
             best[i] = std::min(best[i], std::chrono::duration<double>(Clock::now() - start).count());
@@ -208,21 +238,25 @@ std::map<std::size_t, std::vector<float>> Program::trace(const float* image,
     AlignedBytes arena = lease.take();
     const Run run{reinterpret_cast<std::byte*>(arena.data()), 1};
     std::map<std::size_t, std::vector<float>> seen;
-    load(image, run);
-    for (std::size_t i = 0; i < operations_.size(); ++i) {
+    for (std::size_t i = start(image, run); i < operations_.size(); ++i) {
         operations_[i]->run(run);
         for (const std::size_t index : written_[i]) {
             const Buffer& buffer = buffers_[index];
             std::vector<float>& values = seen[index];
             values.resize(buffer.values());
-            if (buffer.bits)
+            if (buffer.type == Buffer::Type::bits)
                 unpack_rows(run.words(buffer), buffer.pixels(), buffer.channels, values.data());
+            else if (buffer.type == Buffer::Type::bytes)
+                std::copy_n(run.bytes(buffer), buffer.values(), values.data());
             else
                 std::copy_n(run.floats(buffer), buffer.values(), values.data());
             const auto chosen = given.find(index);
             if (chosen == given.end()) continue;
-            if (buffer.bits)
+            if (buffer.type == Buffer::Type::bits)
                 pack_rows(chosen->second, buffer.pixels(), buffer.channels, run.words(buffer));
+            else if (buffer.type == Buffer::Type::bytes)
+                for (std::size_t v = 0; v < buffer.values(); ++v)  // in this order NaN becomes 0
+                    run.bytes(buffer)[v] = static_cast<std::uint8_t>(std::min(std::max(0.0f, chosen->second[v]), 255.0f));
             else
                 std::copy_n(chosen->second, buffer.values(), run.floats(buffer));
         }

@@ -17,6 +17,9 @@ public:
 
     // `images` and `out` are N×C×H×W.  False if a value of `out` is not finite.  Any number of threads may call this at once.
     bool run(const float* images, std::size_t count, float* out, int threads) const;
+    // Pictures before they are normalised, where the network begins by making bytes of them; else throws Invalid.
+    bool run(const std::uint8_t* images, std::size_t count, float* out, int threads) const;
+    bool takes_bytes() const { return bytes_ != nullptr; }
     // Seconds of each operation for one picture: the least of `repeats`.
     std::vector<double> profile(const float* image, std::size_t repeats, int threads) const;
     // What each operation writes for one picture, by buffer; signs are ±1.  A buffer in `given` (height, width, channels) is
@@ -35,13 +38,22 @@ private:
 
     void check_order(const std::vector<Spec>& specs) const;
     void plan(const std::vector<Spec>& specs);
-    void load(const float* image, const Run& run) const;
-    bool run_image(const float* image, float* out, std::byte* arena, int threads) const;
+    void find_bytes(const std::vector<Spec>& specs);
+    // Puts a picture into the arena; returns the first operation to run.
+    std::size_t start(const float* image, const Run& run) const;
+    std::size_t start(const std::uint8_t* image, const Run& run) const;
+    template <class Value>
+    void load(const Value* image, Value* to) const;
+    template <class Value>
+    bool run_image(const Value* image, float* out, std::byte* arena, int threads) const;
+    template <class Value>
+    bool run_all(const Value* images, std::size_t count, float* out, int threads) const;
 
     std::vector<Buffer> buffers_;        // with their places; operations point into it
     std::vector<Made> operations_;
     std::vector<std::vector<std::size_t>> written_;  // buffers, by operation
     std::size_t input_, output_;
+    const Buffer* bytes_ = nullptr;      // what the first operation makes of the input, if bytes may take its place
     const Kernels& kernels_;
     std::size_t arena_bytes_ = 0;
     mutable std::mutex mutex_;

@@ -1,5 +1,7 @@
 #include "window.h"
 
+#include <algorithm>
+
 namespace rbnn {
 namespace {
 
@@ -15,7 +17,44 @@ Axis read_axis(const Reader& reader, std::size_t side, std::size_t kernel, std::
     return {side, kernel, stride, padding, dilation, count};
 }
 
+std::vector<std::pair<std::size_t, std::size_t>> distinct(const Axis& axis, std::vector<std::size_t>& of_position) {
+    std::vector<std::pair<std::size_t, std::size_t>> found;
+    for (std::size_t i = 0; i < axis.count; ++i) {
+        const auto at = std::find(found.begin(), found.end(), axis.inside(i));
+        of_position.push_back(static_cast<std::size_t>(at - found.begin()));
+        if (at == found.end()) found.push_back(axis.inside(i));
+    }
+    return found;
+}
+
 }  // namespace
+
+Taps lay_out(const Window& window, std::size_t row, std::size_t pixel, std::size_t tap) {
+    Taps taps;
+    for (std::size_t y = 0; y < window.y.count; ++y)
+        for (std::size_t x = 0; x < window.x.count; ++x)
+            taps.offsets.push_back(static_cast<std::uint32_t>(window.y.start(y) * row + window.x.start(x) * pixel));
+    // Taps side by side are one segment.
+    const bool adjoining = window.x.dilation == 1 && tap == pixel;
+    for (std::size_t ky = 0; ky < window.y.kernel; ++ky)
+        for (std::size_t kx = 0; kx < (adjoining ? 1 : window.x.kernel); ++kx)
+            taps.segments.push_back(
+                {static_cast<std::uint32_t>(ky * window.y.dilation * row + kx * window.x.dilation * pixel),
+                 static_cast<std::uint32_t>(adjoining ? window.x.kernel * pixel : tap)});
+    return taps;
+}
+
+Borders find_borders(const Window& window) {
+    std::vector<std::size_t> of_row, of_column;
+    const auto rows = distinct(window.y, of_row), columns = distinct(window.x, of_column);
+    Borders borders;
+    for (const auto& row : rows)
+        for (const auto& column : columns) borders.kinds.push_back({row, column});
+    for (const std::size_t row : of_row)
+        for (const std::size_t column : of_column)
+            borders.of_pixel.push_back(static_cast<std::uint32_t>(row * columns.size() + column));
+    return borders;
+}
 
 Window read_window(const Reader& reader, const Buffer& in, bool pool) {
     const auto kernel = reader.whole("kernel", 2, 1, kLargestStep, {});

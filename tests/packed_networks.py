@@ -24,9 +24,10 @@ def one_operation(
     tensors: dict[str, NDArray[Any]],
     attributes: dict[str, Any],
 ) -> Graph:
-    """A graph whose single input feeds every input of the operation by way of slices, signs packed before.
+    """A graph whose single input feeds every input of the operation by slices, signs packed and bytes made before.
 
-    Bits that come out are unpacked by a 1×1 binary convolution with the unit matrix: sign · 1 of C channels.
+    Bits that come out are unpacked by a 1×1 binary convolution with the unit matrix: sign · 1 of C channels; bytes by
+    an int8 convolution with it.
     """
     names = list(inputs)
     sizes = [int(np.prod(inputs[role])) for role in names]
@@ -45,8 +46,13 @@ def one_operation(
         if kind in ("binary_conv", "max_pool_bits") and role == "x":
             buffers["x.bits"], arguments[role] = Buffer("bits", inputs[role]), "x.bits"
             operations.append(Operation("pack", "pack", {"x": "x"}, {"bits": "x.bits"}))
+        if kind == "int8_conv" and role == "x":
+            buffers["x.bytes"], arguments[role] = Buffer("bytes", inputs[role]), "x.bytes"
+            roles = {"scale": "x.scale", "shift": "x.shift"}
+            arrays |= {name: np.full(inputs[role][2], 90, np.float32) for name in roles.values()}
+            operations.append(Operation("quantize", "quantize", {"x": "x"}, {"bytes": "x.bytes"}, roles))
     for role, shape in outputs.items():
-        buffers[f"out.{role}"] = Buffer("bits" if role == "bits" else "float", shape)
+        buffers[f"out.{role}"] = Buffer(role, shape)  # type: ignore[arg-type]
     operations.append(
         Operation(kind, kind, arguments, {role: f"out.{role}" for role in outputs},
                   {role: role for role in tensors}, attributes)
@@ -63,6 +69,14 @@ def one_operation(
                           {"kernel": [1, 1]})
             )  # fmt: skip
             name = "unpacked"
+        if role == "bytes":
+            arrays["unit"] = np.eye(shape[2], dtype=np.int8)[:, None, None]
+            buffers["floats"] = Buffer("float", shape)
+            operations.append(
+                Operation("int8_conv", "unpack", {"x": name}, {"float": "floats"}, {"weight": "unit"},
+                          {"kernel": [1, 1]})
+            )  # fmt: skip
+            name = "floats"
         results.append(name)
     output = results[0]
     if len(results) == 2:

@@ -21,6 +21,8 @@ LARGEST_CHANNELS = 1 << 20
 LARGEST_BUFFER = 1 << 27
 LARGEST_STEP = 255
 LARGEST_PADDING = 1024
+LARGEST_INT8_TAPS = 1 << 16
+"""255 · 128 · 2¹⁶ < 2³¹: the sum of an int8 convolution is exact."""
 
 ACTIVATIONS = {
     "hardtanh": 2, "relu": 0, "relu6": 0, "leaky_relu": 1, "prelu": 0, "sigmoid": 0, "hardswish": 0, "abs": 0,
@@ -34,9 +36,9 @@ def bytes_for(bits: int) -> int:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A picture that lives while the network runs: float32 values, or signs as bits."""
+    """A picture that lives while the network runs: float32 values, signs as bits, or bytes from 0 to 255."""
 
-    type: Literal["float", "bits"]
+    type: Literal["float", "bits", "bytes"]
     shape: Shape
 
 
@@ -91,7 +93,7 @@ class Site:
             if name not in self.tensors:
                 raise self.fail(f"tensor {role} is {name!r}, which the file does not hold")
             expected = kind.tensors[role].rstrip("?")
-            if self.tensors[name].dtype != expected:
+            if str(self.tensors[name].dtype) not in expected.split("|"):
                 raise self.fail(f"tensor {role} is {self.tensors[name].dtype}, expected {expected}")
         for role, value in operation.attributes.items():
             kind.attributes[role].check(self, role, value)
@@ -133,15 +135,9 @@ class Site:
 
     def window(self, shape: Shape, *, pool: bool = False) -> tuple[int, int]:
         """Height and width after a kernel has passed over ``shape``."""
-        sides = []
-        for side, k, s, p, d in zip(
-            shape[:2],
-            self.operation.attributes["kernel"],
-            self.get("stride", self.operation.attributes["kernel"] if pool else (1, 1)),
-            self.get("padding", (0, 0)),
-            self.get("dilation", (1, 1)),
-            strict=True,
-        ):
+        sides, kernel, padding = [], self.operation.attributes["kernel"], self.get("padding", (0, 0))
+        stride, dilation = self.get("stride", kernel if pool else (1, 1)), self.get("dilation", (1, 1))
+        for side, k, s, p, d in zip(shape[:2], kernel, stride, padding, dilation, strict=True):
             reach = d * (k - 1) + 1
             if pool and 2 * p > k:
                 raise self.fail("padding of a pool is at most half its kernel")
@@ -156,8 +152,7 @@ class Site:
             if pool and not all(any(p <= i * s + tap < p + side for tap in taps) for i in range(count)):
                 raise self.fail("a window sees nothing of the picture")
             sides.append(count)
-        ph, pw = self.get("padding", (0, 0))
-        if (shape[0] + 2 * ph) * (shape[1] + 2 * pw) * shape[2] > LARGEST_BUFFER:
+        if (shape[0] + 2 * padding[0]) * (shape[1] + 2 * padding[1]) * shape[2] > LARGEST_BUFFER:
             raise self.fail(f"padded input is larger than {LARGEST_BUFFER} values")
         return sides[0], sides[1]
 
@@ -236,6 +231,10 @@ def _conv_shape(site: Site) -> Shape:
     )  # fmt: skip
     if binary:
         site.tail_bits("weight", shape[2])
+    if site.operation.kind == "int8_conv":
+        site.tensor_shape("zero", shape[2])
+        if weight[0].size > LARGEST_INT8_TAPS:
+            raise site.fail(f"{weight[0].size} taps, at most {LARGEST_INT8_TAPS} can be added up in whole numbers")
     for role in ("scale", "shift", "slope", "level", "threshold"):
         site.tensor_shape(role, channels)
     if "slope" in site.operation.tensors and "activation" not in attributes:
@@ -327,7 +326,7 @@ def _constant_shape(site: Site) -> Shape:
 
 @dataclass(frozen=True)
 class Kind:
-    """Roles of an operation: buffers → their type, tensors → their dtype (``?``: optional), attributes."""
+    """Roles of an operation: buffers → their type, tensors → their dtypes (``?``: optional), attributes."""
 
     inputs: dict[str, str]
     outputs: dict[str, str]
@@ -353,8 +352,12 @@ _FINISH = {"scale": "float32?", "shift": "float32?", "slope": "float32?", "level
 
 KINDS: dict[str, Kind] = {
     "float_conv": Kind(
-        _X | _CONV_INPUTS, _CONV_OUTPUTS, {"weight": "float32"} | _FINISH,
+        _X | _CONV_INPUTS, _CONV_OUTPUTS, {"weight": "float32|int8"} | _FINISH,
         _STEPS | _DILATION | _ACTIVATION | {"groups": _Attribute(_check_groups, optional=True)}, _conv_shape,
+    ),
+    "int8_conv": Kind(
+        {"x": "bytes"} | _CONV_INPUTS, _CONV_OUTPUTS, {"weight": "int8", "zero": "float32?"} | _FINISH,
+        _STEPS | _DILATION | _ACTIVATION, _conv_shape,
     ),
     "binary_conv": Kind(
         {"x": "bits"} | _CONV_INPUTS, _CONV_OUTPUTS, {"weight": "uint8", "threshold": "int32?"} | _FINISH,
@@ -364,6 +367,7 @@ KINDS: dict[str, Kind] = {
         _X, {"bits": "bits"}, {"scale": "float32?", "shift": "float32?", "level": "float32?"},
         {"level": _Attribute(_check_level, optional=True)}, _same_shape,
     ),
+    "quantize": Kind(_X, {"bytes": "bytes"}, {"scale": "float32", "shift": "float32"}, {}, _same_shape),
     "affine": Kind(_X, _FLOAT, {"scale": "float32", "shift": "float32"}, {}, _same_shape),
     "activation": Kind(
         _X, _FLOAT, {"slope": "float32?"}, {"activation": _Attribute(_check_activation)}, _same_shape

@@ -20,7 +20,7 @@ from rbnn.graph import Graph, Input
 from rbnn.kinds import Buffer, Operation
 
 VERSION = 1
-DTYPES = ("float32", "int32", "uint8")
+DTYPES = ("float32", "int32", "int8", "uint8")
 
 
 def write(graph: Graph, path: str | Path) -> None:
@@ -145,10 +145,10 @@ def _buffer(name: str, value: Any) -> Buffer:
     if (
         not isinstance(value, list)
         or len(value) != 4
-        or value[0] not in ("float", "bits")
+        or value[0] not in ("float", "bits", "bytes")
         or not all(isinstance(side, int) and not isinstance(side, bool) for side in value[1:])
     ):
-        raise PackError(f"buffer {name!r} must be ['float' or 'bits', height, width, channels]")
+        raise PackError(f"buffer {name!r} must be ['float', 'bits' or 'bytes', height, width, channels]")
     return Buffer(value[0], (value[1], value[2], value[3]))
 
 

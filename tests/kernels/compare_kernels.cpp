@@ -30,14 +30,17 @@ std::vector<float> floats(std::size_t count) {
 struct Case {
     std::vector<Buffer> buffers;
     std::vector<Spec> specs;
-    std::vector<float> weight, scale, shift;
+    std::vector<float> weight, scale, shift, zero;
     std::vector<std::uint8_t> signs;
+    std::vector<std::int8_t> whole;
     bool exact;
 
     Case(const Case&) = delete;
     Case() {
-        exact = any(0, 3) != 0;
-        const std::size_t channels = any(1, 140), outputs = any(1, 140);
+        const std::size_t kind = any(0, 4);
+        const bool bytes_in = kind == 0, bits_in = kind > 1;  // else floats
+        exact = bytes_in || bits_in;
+        const std::size_t channels = any(1, bytes_in ? 20 : 140), outputs = any(1, 140);
         std::vector<double> kernel, stride, padding, dilation;
         std::size_t size[2], result[2];
         for (int i = 0; i < 2; ++i) {
@@ -48,15 +51,22 @@ struct Case {
             padding.push_back(static_cast<double>(p)), dilation.push_back(static_cast<double>(d));
         }
         const auto kh = static_cast<std::size_t>(kernel[0]), kw = static_cast<std::size_t>(kernel[1]);
-        buffers = {{false, size[0], size[1], channels}, {true, size[0], size[1], channels},
-                   {false, result[0], result[1], outputs}, {true, result[0], result[1], outputs},
-                   {false, result[0], result[1], 1}, {false, result[0], result[1], outputs + 1}};
+        constexpr auto kFloats = Buffer::Type::floats, kBits = Buffer::Type::bits, kBytes = Buffer::Type::bytes;
+        buffers = {{kFloats, size[0], size[1], channels}, {bytes_in ? kBytes : kBits, size[0], size[1], channels},
+                   {kFloats, result[0], result[1], outputs}, {kBits, result[0], result[1], outputs},
+                   {kFloats, result[0], result[1], 1}, {kFloats, result[0], result[1], outputs + 1}};
         scale = floats(outputs), shift = floats(outputs);
-        Spec conv{exact ? "binary_conv" : "float_conv", "conv", {{"x", exact ? 1u : 0u}}, {{"float", 2}, {"bits", 3}}, {},
+        Spec conv{bytes_in ? "int8_conv" : bits_in ? "binary_conv" : "float_conv", "conv", {{"x", exact ? 1u : 0u}}, {{"float", 2}, {"bits", 3}}, {},
                   {{"kernel", kernel}, {"stride", stride}, {"padding", padding}, {"dilation", dilation},
                    {"activation", {-1.0, 1.0}}}, {{"activation", "hardtanh"}}};
         const std::size_t bytes = (channels + 7) / 8;
-        if (exact) {
+        if (bytes_in) {
+            whole.resize(outputs * kh * kw * channels);
+            for (std::int8_t& value : whole) value = static_cast<std::int8_t>(any(0, 255));
+            conv.tensors.emplace("weight", Tensor{Tensor::Type::int8, {outputs, kh, kw, channels}, whole.data()});
+            zero = floats(channels);
+            conv.tensors.emplace("zero", Tensor{Tensor::Type::float32, {channels}, zero.data()});
+        } else if (bits_in) {
             signs.resize(outputs * kh * kw * bytes);
             for (std::size_t i = 0; i < signs.size(); ++i) {
                 signs[i] = static_cast<std::uint8_t>(any(0, 255));
@@ -75,12 +85,20 @@ struct Case {
         for (std::size_t i = 0; i < outputs; ++i) unit_[i / 8] = static_cast<std::uint8_t>(unit_[i / 8] | any(0, 1) << i % 8);
         Spec digest{"binary_conv", "digest", {{"x", 3}}, {{"float", 4}}, {}, {{"kernel", {1.0, 1.0}}}, {}};
         digest.tensors.emplace("weight", Tensor{Tensor::Type::uint8, {1, 1, 1, unit_.size()}, unit_.data()});
-        specs = {Spec{"pack", "pack", {{"x", 0}}, {{"bits", 1}}, {}, {}, {{"level", any(0, 1) ? "mean" : ""}}}, conv, digest,
+        Spec first{"pack", "pack", {{"x", 0}}, {{"bits", 1}}, {}, {}, {{"level", any(0, 1) ? "mean" : ""}}};
+        if (bytes_in) {
+            to_bytes_.assign(channels, 90.0f);
+            first = Spec{"quantize", "quantize", {{"x", 0}}, {{"bytes", 1}}, {}, {}, {}};
+            for (const char* role : {"scale", "shift"})
+                first.tensors.emplace(role, Tensor{Tensor::Type::float32, {channels}, to_bytes_.data()});
+        }
+        specs = {first, conv, digest,
                  Spec{"concat", "both", {{"x0", 2}, {"x1", 4}}, {{"float", 5}}, {}, {}, {}}};
     }
 
 private:
     std::vector<std::uint8_t> unit_;
+    std::vector<float> to_bytes_;
 };
 
 }  // namespace

@@ -1,15 +1,18 @@
 """The engine compiled without Python, around a main program of its own."""
 
+import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-ENGINE = ("threads", "dispatch", "operation", "window", "binary_conv", "float_conv", "float_ops", "program")
+OTHERS = ("kernels_", "training", "bindings")
+ENGINE = [path for path in (ROOT / "csrc").glob("*.cpp") if not path.stem.startswith(OTHERS)]
 AVX2 = ["-mavx2", "-mfma"]
-AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vpopcntdq", "-w"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vpopcntdq", "-mavx512vnni", "-w"]
 X86 = {"portable": [], "avx2": AVX2, "avx512": AVX512, "neon": []}
 ARM: dict[str, list[str]] = {name: [] for name in X86}
 EMULATED = X86 | {"avx512": [f"-I{Path(__file__).with_name('emulated')}", "-w"]}
@@ -20,15 +23,18 @@ def build(compiler: str, folder: Path, main: Path, kernels: dict[str, list[str]]
     with which flags."""
     common = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'csrc'}", *flags]
     objects = []
-    sources = {name: (ROOT / "csrc" / f"{name}.cpp", []) for name in ENGINE}
+    sources = {path.stem: (path, []) for path in ENGINE}
     sources |= {
         f"kernels_{name}": (ROOT / "csrc" / f"kernels_{name}.cpp", ["-ffp-contract=off", *extra])
         for name, extra in kernels.items()
     }
     sources["main"] = (main, [])
+    commands = []
     for name, (source, extra) in sources.items():
         objects.append(folder / f"{name}.o")
-        subprocess.run([*common, *extra, "-c", str(source), "-o", str(objects[-1])], check=True)
+        commands.append([*common, *extra, "-c", str(source), "-o", str(objects[-1])])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda command: subprocess.run(command, check=True), commands))
     program = folder / main.stem
     subprocess.run([*common, *map(str, objects), "-o", str(program), "-pthread", "-ldl"], check=True)
     return program

@@ -152,9 +152,64 @@ def test_float_conv(kernels: str, data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         inputs["residual"] = shape
     tensors["weight"] = rng.normal(size=(outputs, *window["kernel"], each)).astype(np.float32)
+    if data.draw(st.booleans()):
+        tensors["weight"] = rng.integers(-128, 128, tensors["weight"].shape, np.int8)
+        tensors["scale"] = rng.normal(size=outputs).astype(np.float32) / 128
     attributes |= {"groups": groups} | window
     graph = one_operation("float_conv", inputs, {"float": shape}, tensors, attributes)
     agree(graph, kernels, rng, CLOSE)
+
+
+@every_kernel
+@often
+@given(data=st.data())
+def test_int8_conv(kernels: str, data: st.DataObject) -> None:
+    """Whole numbers, so exact; half of the networks have the extreme weights −128 and 127 alone."""
+    window = data.draw(windows())
+    channels, outputs = data.draw(st.integers(1, 20)), data.draw(channel_counts)
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    tensors, attributes = finish(data.draw, rng, outputs)
+    shape = convolved(window, outputs)
+    roles = data.draw(st.sampled_from([("float",), ("bits",), ("float", "bits")]))
+    if "bits" not in roles:
+        tensors.pop("level", None)
+    if attributes.get("activation") == ["sigmoid"]:  # exp differs in the last place between libraries
+        del attributes["activation"]
+    inputs = {"x": (*window.pop("size"), channels)}
+    if data.draw(st.booleans()):
+        inputs["residual"] = shape
+    if data.draw(st.booleans()):
+        tensors["zero"] = (255 * rng.random(channels)).astype(np.float32)
+    weights = data.draw(st.sampled_from([[-128, 127], range(-128, 128)]))
+    tensors["weight"] = rng.choice(np.array(weights, np.int8), (outputs, *window["kernel"], channels))
+    graph = one_operation("int8_conv", inputs, dict.fromkeys(roles, shape), tensors, attributes | window)
+    agree(graph, kernels, rng, EXACT)
+
+
+@every_kernel
+def test_int8_conv_of_the_largest_sums(kernels: str) -> None:
+    """255 · −128 in every tap, 2¹⁶ of them: the sum fits 32 bits, and no pair of products is clipped."""
+    channels, kernel = 1 << 10, 8
+    tensors = {"weight": np.full((3, kernel, kernel, channels), -128, np.int8)}
+    graph = one_operation(
+        "int8_conv", {"x": (kernel, kernel, channels)}, {"float": (1, 1, 3)}, tensors, {"kernel": [kernel, kernel]}
+    )
+    image = np.full((1, kernel * kernel * channels, 1, 1), 9, np.float32)
+    assert Session(graph, kernels=kernels)(image).tolist() == [[float(-128 * 255 << 16)] * 3]
+
+
+@every_kernel
+@often
+@given(data=st.data())
+def test_quantize(kernels: str, data: st.DataObject) -> None:
+    shape = (data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 40)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    # Halves are common: of two whole numbers as near, the even one.
+    tensors = {"scale": rng.integers(1, 200, shape[2]) / 2, "shift": rng.integers(0, 512, shape[2]) / 2}
+    tensors = {role: values.astype(np.float32) for role, values in tensors.items()}
+    graph = one_operation("quantize", {"x": shape}, {"bytes": shape}, tensors, {})
+    image = np.round(image_for(graph, rng))
+    np.testing.assert_array_equal(Session(graph, kernels=kernels)(image), expected(graph, image))
 
 
 @every_kernel

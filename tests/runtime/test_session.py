@@ -3,6 +3,8 @@
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,10 @@ import pytest
 from packed_networks import small_network
 
 from rbnn import _core, packfile
+from rbnn.data.preprocess import normalise
 from rbnn.errors import ConfigError, InputError, UnknownName
+from rbnn.graph import Graph, Input
+from rbnn.kinds import Buffer, Operation
 from rbnn.runtime import Session, reference
 
 KERNELS = [name for name, supported in _core.kernels() if supported]
@@ -55,7 +60,7 @@ def test_many_threads_and_sessions_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "what"),
     [
-        (np.zeros((1, 3, 8, 8)), "float32 images expected, got float64"),
+        (np.zeros((1, 3, 8, 8)), "float32 or uint8 images expected, got float64"),
         (np.zeros((1, 3, 8, 9), np.float32), r"\(N, 3, 8, 8\) expected, got \(1, 3, 8, 9\)"),
         (np.zeros((3, 8, 8), np.float32), r"got \(3, 8, 8\)"),
         (np.full((1, 3, 8, 8), np.nan, np.float32), "NaN"),
@@ -126,3 +131,52 @@ def test_a_trace_takes_given_values_in_place_of_computed_ones() -> None:
     np.testing.assert_array_equal(seen["b"], wanted["float"])
     np.testing.assert_array_equal(seen["b.bits"], wanted["bits"])
     assert not np.array_equal(seen["a"], floats)  # what the stem itself wrote
+
+
+def picture_network() -> Graph:
+    """Begins with bytes, as an export with an int8 stem does."""
+    graph = small_network()
+    rng = np.random.default_rng(2)
+    mean, std = np.array(graph.input.mean, np.float64), np.array(graph.input.std, np.float64)
+    tensors = graph.tensors | {
+        "to.scale": (255 * std).astype(np.float32), "to.shift": (255 * mean).astype(np.float32),
+        "stem": rng.integers(-128, 128, (16, 3, 3, 3), np.int8), "stem.scale": np.full(16, 1e-4, np.float32),
+    }  # fmt: skip
+    stem = graph.operations[0]
+    operations = [
+        Operation("quantize", "bytes", {"x": "image"}, {"bytes": "u"}, {"scale": "to.scale", "shift": "to.shift"}),
+        Operation(
+            "int8_conv", stem.name, {"x": "u"}, stem.outputs,
+            {"weight": "stem", "zero": "to.shift", "scale": "stem.scale"}, stem.attributes,
+        ),
+        *graph.operations[1:],
+    ]  # fmt: skip
+    return Graph(graph.input, graph.output, graph.buffers | {"u": Buffer("bytes", (8, 8, 3))}, operations, tensors)
+
+
+@pytest.mark.parametrize("make", [small_network, picture_network])
+def test_bytes_are_normalised_by_what_the_file_says(make: Callable[[], Graph]) -> None:
+    graph = make()
+    pictures = np.random.default_rng(0).integers(0, 256, (7, 3, 8, 8), np.uint8)
+    mean, std = (np.array(numbers)[:, None, None] for numbers in (graph.input.mean, graph.input.std))
+    normalised = ((pictures / 255 - mean) / std).astype(np.float32)
+    for threads in (1, 2):
+        session = Session(graph, threads)
+        np.testing.assert_allclose(session(pictures), session(normalised), rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError, match=r"got \(1, 3, 8, 9\)"):
+        session(np.zeros((1, 3, 8, 9), np.uint8))
+
+
+def test_an_int8_stem_gives_the_same_for_bytes_and_for_what_they_are_normalised_to() -> None:
+    graph = picture_network()
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 3, 8, 8), np.uint8)
+    normalised = normalise(pictures.transpose(0, 2, 3, 1), graph.input.mean, graph.input.std)
+    session = Session(graph)
+    np.testing.assert_array_equal(session(pictures), session(normalised))
+    np.testing.assert_allclose(session(normalised), reference.run(graph, normalised), rtol=1e-4, atol=1e-4)
+
+
+def test_bytes_need_a_file_that_says_how_to_normalise_them() -> None:
+    graph = replace(small_network(), input=Input("image"))
+    with pytest.raises(InputError, match="does not say how to normalise"):
+        Session(graph)(np.zeros((1, 3, 8, 8), np.uint8))

@@ -1,6 +1,6 @@
 """The oracle: every operation of a packed network in NumPy, written to be obviously right.
 
-Pictures are (images, height, width, channels); signs are ±1 in float32.  Definitions: docs/format.md.
+Pictures are (images, height, width, channels); signs are ±1 in float32, bytes are uint8.  Definitions: docs/format.md.
 """
 
 from collections.abc import Callable
@@ -44,10 +44,12 @@ def run_operation(
 ) -> dict[str, Array]:
     """What one operation writes, by role."""
     kind, attributes = operation.kind, operation.attributes
-    if kind in ("float_conv", "binary_conv"):
+    if kind in _CONVOLUTIONS:
         return finish(_CONVOLUTIONS[kind](inputs["x"], tensors, attributes), inputs, tensors, attributes)
     if kind in ("pack", "max_pool_bits"):
         return {"bits": _SIGNS[kind](inputs["x"], tensors, attributes)}
+    if kind == "quantize":
+        return {"bytes": quantize(inputs["x"], tensors)}
     if kind == "constant":
         return {"float": np.repeat(tensors["value"][None], images, 0)}
     if kind == "reshape":
@@ -109,6 +111,21 @@ def binary_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     taps = weight.reshape(len(weight), -1, weight.shape[3])
     windows = _windows(x.astype(np.int64), attributes, attributes.get("pad", 0))
     return np.asarray(sum(seen @ taps[:, tap].T for tap, seen in enumerate(windows)))
+
+
+def int8_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
+    """Σ w·u − Σ w·zero over the taps inside the picture: the first in whole numbers, the second in double."""
+    taps = tensors["weight"].astype(np.int64).reshape(len(tensors["weight"]), -1, x.shape[3])
+    zero = np.broadcast_to(tensors.get("zero", np.float32(0)).astype(np.float64), x.shape)
+    whole = sum(seen @ taps[:, tap].T for tap, seen in enumerate(_windows(x.astype(np.int64), attributes, 0)))
+    offset = sum(seen @ taps[:, tap].T for tap, seen in enumerate(_windows(zero, attributes, 0.0)))
+    return np.asarray(whole, np.float32) - np.asarray(offset, np.float32)
+
+
+def quantize(x: Array, tensors: Inputs) -> Array:
+    """x·scale + shift, each step rounded to float32, then to the nearest whole number (of two, the even one)."""
+    rounded: Array = np.rint(x * tensors["scale"] + tensors["shift"])
+    return rounded.clip(0, 255).astype(np.uint8)
 
 
 def finish(total: Array, inputs: Inputs, tensors: Inputs, attributes: dict[str, Any]) -> dict[str, Array]:
@@ -218,7 +235,7 @@ def pad(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     return np.pad(x, margins, constant_values=attributes.get("value", 0.0))
 
 
-_CONVOLUTIONS = {"float_conv": float_conv, "binary_conv": binary_conv}
+_CONVOLUTIONS = {"float_conv": float_conv, "int8_conv": int8_conv, "binary_conv": binary_conv}
 _SIGNS = {"pack": pack, "max_pool_bits": max_pool_bits}
 _PAIRS: dict[str, Callable[[Array, Array], Array]] = {"add": np.add, "multiply": np.multiply}
 _FLOATS: dict[str, Callable[[Array, Inputs, dict[str, Any]], Array]] = {

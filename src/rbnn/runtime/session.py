@@ -18,7 +18,8 @@ ENVIRONMENT = "RBNN_KERNELS"
 
 class Session:
     """``Session("net.rbnn", threads=2)(images)``: float32 pictures (N, C, H, W), normalised as in training,
-    to answers (N, classes), or (N, C, H, W) where the network ends in a map.
+    to answers (N, classes), or (N, C, H, W) where the network ends in a map.  Pictures of bytes (uint8) are normalised
+    by the mean and std of the file.
 
     Any number of sessions and of threads may be used at once.
     """
@@ -48,8 +49,13 @@ class Session:
         return self.graph.input.classes
 
     def __call__(self, images: ArrayLike) -> NDArray[np.float32]:
+        array = np.asarray(images)
         try:
-            answer: NDArray[np.float32] = self._program.run(self._checked(images), self.threads)
+            answer: NDArray[np.float32]
+            if array.dtype == np.uint8 and self._program.takes_bytes:
+                answer = self._program.run_bytes(self._shaped(array), self.threads)
+            else:
+                answer = self._program.run(self._checked(array), self.threads)
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
         return answer[:, :, 0, 0] if answer.shape[2:] == (1, 1) else answer
@@ -75,8 +81,21 @@ class Session:
 
     def _checked(self, images: ArrayLike) -> NDArray[np.float32]:
         array = np.asarray(images)
+        if array.dtype == np.uint8:
+            array = self._normalised(self._shaped(array))
         if array.dtype != np.float32:
-            raise InputError(f"float32 images expected, got {array.dtype}: use images.astype('float32')")
+            raise InputError(f"float32 or uint8 images expected, got {array.dtype}: use images.astype('float32')")
+        return self._shaped(array)
+
+    def _normalised(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        from rbnn.data.preprocess import normalise  # it brings Pillow, which takes time to import
+
+        mean, std = self.graph.input.mean, self.graph.input.std
+        if not mean or not std:
+            raise InputError("the file does not say how to normalise pictures: float32 images expected, got uint8")
+        return normalise(images.transpose(0, 2, 3, 1), mean, std)
+
+    def _shaped(self, array: NDArray[Any]) -> NDArray[Any]:
         if array.ndim != 4 or array.shape[1:] != self.input_shape:
             expected = ", ".join(map(str, self.input_shape))
             raise InputError(f"images of shape (N, {expected}) expected, got {array.shape}")
@@ -98,7 +117,7 @@ def choose_kernels(name: str | None = None) -> str:
 def build(graph: Graph, kernels: str) -> Any:
     """The compiled program of a checked graph."""
     numbers = {name: index for index, name in enumerate(graph.buffers)}
-    buffers = [(buffer.type == "bits", *buffer.shape) for buffer in graph.buffers.values()]
+    buffers = [(str(buffer.type), *buffer.shape) for buffer in graph.buffers.values()]
     operations = [_arguments(graph, operation, numbers) for operation in graph.operations]
     try:
         return _core.Program(buffers, operations, numbers[graph.input.buffer], numbers[graph.output], kernels)
