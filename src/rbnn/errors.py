@@ -18,6 +18,9 @@ The command line prints the sentence and ends with exit code 2.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MOST_LISTED = 15
+"""A complaint about a name lists all known ones up to so many; else the nearest few."""
+
 
 class RbnnError(Exception):
     """Root of all exceptions that rbnn raises on purpose."""
@@ -30,7 +33,9 @@ class UnknownName(RbnnError):
         known = sorted(known)
         nearest = get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        super().__init__(f"unknown {kind} {name!r}: {hint}known are {', '.join(known)}")
+        listed = known if len(known) <= MOST_LISTED else get_close_matches(name, known, n=4, cutoff=0.0)
+        others = f" and {len(known) - len(listed)} others" if len(listed) < len(known) else ""
+        super().__init__(f"unknown {kind} {name!r}: {hint}known are {', '.join(listed)}{others}")
 
 
 class ConfigError(RbnnError):

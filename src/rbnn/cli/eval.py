@@ -1,7 +1,7 @@
 """`rbnn eval`: accuracy of a trained or packed network on a test set."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
@@ -55,6 +55,7 @@ def _trained(options: Eval) -> tuple[dict[str, float], int, str]:
     network = load_network(options.net)
     contract = network.contract
     tests = _tests(options, options.data or network.config.data, contract.classes, contract.channels)
+    tests = replace(tests, mean=contract.mean, std=contract.std)  # as in its training, wherever that was
     here = Processes(0, 1, choose_device(options.device))
     batches = Batches(tests, options.batch_size, train=False, seed=0, image_size=contract.image_size, workers=2)
     model = network.model.to(here.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -71,11 +71,13 @@ def branch_norms(model: nn.Module) -> Iterator[nn.BatchNorm2d]:
 class CifarResNet(nn.Module):
     """A 3×3 stem, stages of blocks that halve the picture, average, batch norm, linear."""
 
-    def __init__(self, bricks: Bricks, stages: list[list[nn.Module]], stem: int, features: int) -> None:
+    def __init__(
+        self, bricks: Bricks, stages: list[list[nn.Module]], stem: int, features: int, activation: nn.Module
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(bricks.in_channels, stem, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(stem)
-        self.activation = bricks.activation()
+        self.activation = activation
         self.layers = nn.Sequential(*[nn.Sequential(*stage) for stage in stages])
         self.bn2 = nn.BatchNorm1d(features)
         self.fc = nn.Linear(features, bricks.num_classes)
@@ -95,7 +97,7 @@ def _resnet20(bricks: Bricks, block: type[BasicBlock] | type[BiRealBlock]) -> nn
             stage.append(block(bricks, before, channels, stride, _option_a(before, channels, stride)))
             before = channels
         stages.append(stage)
-    model = CifarResNet(bricks, stages, stem=16, features=64)
+    model = CifarResNet(bricks, stages, 16, 64, bricks.activation())
     start_weights(model, branch_norms(model) if bricks.binary else ())
     return model
 
@@ -114,7 +116,10 @@ def resnet20_bireal(bricks: Bricks) -> nn.Module:
 
 @register_model(image_size=32)
 def resnet18_cifar(bricks: Bricks) -> nn.Module:
-    """ResNet-18 for CIFAR: 64 to 512 channels, 1×1 convolutions in the shortcuts that are binary too."""
+    """ResNet-18 for CIFAR: 64 to 512 channels, 1×1 convolutions in the shortcuts that are binary too.
+
+    As in the published network, no activation follows the stem of the binary one.
+    """
 
     def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
         if stride == 1 and in_channels == out_channels:
@@ -128,6 +133,6 @@ def resnet18_cifar(bricks: Bricks) -> nn.Module:
         first = BasicBlock(bricks, before, channels, stride, projection(before, channels, stride))
         stages.append([first, BasicBlock(bricks, channels, channels, 1, nn.Identity())])
         before = channels
-    model = CifarResNet(bricks, stages, stem=64, features=512)
+    model = CifarResNet(bricks, stages, 64, 512, nn.Identity() if bricks.binary else bricks.activation())
     start_weights(model)
     return model

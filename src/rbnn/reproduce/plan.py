@@ -55,11 +55,12 @@ class Run:
 
     def begun(self) -> bool:
         """Whether there is something to continue."""
-        return self.stranger() is None and (self.out / checkpoint.LAST).exists()
+        kept = any((self.out / name).exists() for name in (checkpoint.LAST, checkpoint.PREVIOUS))
+        return self.stranger() is None and kept
 
     def done(self) -> bool:
         """Whether its last epoch is over and saved."""
-        return self.begun() and checkpoint.load_state(self.out / checkpoint.LAST).get("epoch") == self.config.epochs
+        return self.begun() and checkpoint.load_last(self.out)[0].get("epoch") == self.config.epochs
 
     def check(self, resume: bool) -> None:
         """Raises where the directory is taken: by another run, or by the beginning of this one unless ``resume``."""

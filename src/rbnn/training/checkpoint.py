@@ -86,8 +86,9 @@ def save(path: Path, config: TrainConfig, contract: InputContract, model: nn.Mod
         raise CheckpointError(f"cannot write checkpoint {path}: {error.strerror or error}") from None
 
 
-def load_state(path: Path) -> dict[str, Any]:
-    """The contents of a checkpoint, checked to be one of ours; code in it is refused, never run."""
+def read(path: Path, foreign: bool = False) -> Any:
+    """What a file of torch holds; code in it is refused, never run.  A ``foreign`` one may be in the format that torch
+    wrote before version 1.6, which is no zip."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -96,9 +97,11 @@ def load_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"cannot read checkpoint {path}: {error.strerror or error}") from None
     try:
         with file, warnings.catch_warnings():
-            _check_container(path, file)
+            if not foreign or zipfile.is_zipfile(file):
+                _check_container(path, file)
+            file.seek(0)
             warnings.simplefilter("ignore")  # about formats of other programs: the sentence below is enough
-            state = torch.load(file, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
     except CheckpointError:
         raise
     except pickle.UnpicklingError:  # torch's own words advise to load it all the same
@@ -106,39 +109,33 @@ def load_state(path: Path) -> dict[str, Any]:
             f"{path} is not a readable checkpoint: it is damaged, or holds other things than tensors, which could be "
             "programs and are never loaded"
         ) from None
-    except Exception as error:
-        raise _damaged(path, error) from None
+    except Exception:  # a damaged file can end in nearly any of them, and their words are about torch's insides
+        raise DamagedCheckpoint(
+            f"{path} is not a readable checkpoint: it is cut short or damaged, or of another program"
+        ) from None
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """The contents of a checkpoint, checked to be one of ours."""
+    state = read(path)
     if not isinstance(state, dict) or "rbnn" not in state:
         raise CheckpointError(f"{path} is not a checkpoint of rbnn: it lacks the key 'rbnn'")
     if state["rbnn"] != VERSION:
         raise CheckpointError(f"{path} has checkpoint version {state['rbnn']!r}, this rbnn reads {VERSION}")
-    return state
+    return state  # type: ignore[no-any-return]
 
 
 def _check_container(path: Path, file: BinaryIO) -> None:
     """A checkpoint is a zip of uncompressed members, so that it unfolds to no more than what is there; each member has
     a checksum, which torch writes but does not look at."""
-    try:
-        size = file.seek(0, os.SEEK_END)
-        with zipfile.ZipFile(file) as container:
-            members = container.infolist()
-            compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-            if compressed or sum(member.file_size for member in members) > size:
-                raise CheckpointError(f"{path} is refused: it claims to hold more than its {size:,} bytes")
-            if changed := container.testzip():
-                raise ValueError(f"the checksum of {changed} does not fit")
-        file.seek(0)
-    except CheckpointError:
-        raise
-    except Exception as error:  # a damaged file can end in nearly any of them
-        raise _damaged(path, error) from None
-
-
-def _damaged(path: Path, error: Exception) -> DamagedCheckpoint:
-    reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-    return DamagedCheckpoint(
-        f"{path} is not a readable checkpoint ({reason}): it may be cut short or of another program"
-    )
+    size = file.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(file) as container:
+        members = container.infolist()
+        compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+        if compressed or sum(member.file_size for member in members) > size:
+            raise CheckpointError(f"{path} is refused: it claims to hold more than its {size:,} bytes")
+        if changed := container.testzip():
+            raise DamagedCheckpoint(f"{path} is not a readable checkpoint: the checksum of {changed} does not fit")
 
 
 def keep_previous(directory: Path) -> None:

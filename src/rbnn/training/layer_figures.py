@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rbnn import _core
 from rbnn.errors import CheckpointError
 from rbnn.files import write_whole
-from rbnn.functional import angle, relative_quantisation_error, sign
+from rbnn.functional import angle, flip_rate, relative_quantisation_error, sign
 from rbnn.nn import binary_layers
 
 Signs = dict[str, NDArray[np.uint64]]
@@ -44,20 +44,21 @@ def layer_figures(model: nn.Module, initial: Signs, previous: Signs) -> dict[str
     for name, layer in binary_layers(model):
         before = layer.method.before_sign(layer.weight)
         signs = sign(before)
-        packed = _packed(signs)
         figures[name] = {
             "angle": angle(before, signs),
             "error": relative_quantisation_error(before, signs),
-            "flips": _flips(initial[name], packed, signs),
-            "epoch_flips": _flips(previous[name], packed, signs),
+            "flips": _flips(initial[name], signs),
+            "epoch_flips": _flips(previous[name], signs),
             **layer.method.figures(),
         }
     return figures
 
 
-def _flips(before: NDArray[np.uint64], after: NDArray[np.uint64], signs: Tensor) -> float:
-    differing = sum(int(word).bit_count() for word in (before ^ after).flat)
-    return differing / signs.numel()
+def _flips(before: NDArray[np.uint64], signs: Tensor) -> float:
+    """``flip_rate`` from packed signs, whose first is the lowest bit of the first word."""
+    rows = signs.flatten(1).cpu() > 0
+    bits = np.unpackbits(before.astype("<u8").view(np.uint8), axis=1, bitorder="little")[:, : rows.shape[1]]
+    return flip_rate(torch.from_numpy(bits).bool(), rows)
 
 
 def mean_figures(figures: dict[str, dict[str, float]]) -> dict[str, float]:

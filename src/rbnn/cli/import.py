@@ -1,0 +1,48 @@
+"""`rbnn import`: a checkpoint of the paper's authors as one of ours."""
+# ruff: noqa: N999  (a file is called like its command)
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Import:
+    """Read a checkpoint of the program that the paper's authors published, and write it as one of ours, which eval,
+    info, report, export and predict take. Nothing in the file is executed.
+
+    Example: rbnn import model_best.pth.tar -o published.pt
+    """
+
+    checkpoint: tyro.conf.Positional[Path]
+    """Their file: ResNet-18, ResNet-20 or VGG-small for CIFAR, ResNet-18 or ResNet-34 for ImageNet."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """The checkpoint to write."""
+    model: str = ""
+    """Our name for the network, for a file that does not name it: see `rbnn models`."""
+    data_dir: Path | None = None
+    """Pictures as train/<class>/, val/<class>/ whose folders name the classes of an ImageNet network."""
+    json: bool = False
+    """Print JSON: {"model": …, "classes": …, "out": …}."""
+
+
+def run(options: Import) -> None:
+    """Import and say what it is."""
+    from rbnn import data
+    from rbnn.importing.authors_release import import_checkpoint
+
+    classes: tuple[str, ...] = ()
+    if options.data_dir is not None:
+        classes = data.load("image-folder", options.data_dir, "test").classes
+    found = import_checkpoint(options.checkpoint, options.model, classes)
+    found.save(options.out)
+    count = len(found.contract.classes)
+    if options.json:
+        print(json.dumps({"model": found.config.model, "classes": count, "out": str(options.out)}))
+        return
+    print(f"{options.checkpoint} is a {found.config.model} for {count} classes, now in {options.out}")
+    if found.contract.classes[:2] == ("0", "1"):
+        print("its classes have numbers for names: --data-dir takes them from a folder of pictures")

@@ -1,0 +1,130 @@
+"""The importer: the same logits as the network that wrote the checkpoint, for every network of the release."""
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from released import THEIR_NAMES, released, save
+
+from rbnn.data import preprocess
+from rbnn.errors import CheckpointError, ConfigError, UnknownName
+from rbnn.importing.authors_release import RECIPES, import_checkpoint
+from rbnn.models import MODELS, model_names
+from rbnn.training.checkpoint import load_network
+
+SAMPLE = os.environ.get("RBNN_REFERENCE_CHECKPOINT", "")
+
+
+def test_every_network_of_ours_is_one_of_theirs() -> None:
+    assert set(RECIPES) == set(THEIR_NAMES) == set(model_names())
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+@pytest.mark.parametrize("name", list(THEIR_NAMES))
+def test_the_logits_are_theirs(name: str, prefix: str, tmp_path: Path) -> None:
+    classes = 1000 if name in ("resnet18", "resnet34") else 10
+    theirs = released(name, classes)
+    save(theirs, name, tmp_path / "theirs.pth.tar", prefix)
+    import_checkpoint(tmp_path / "theirs.pth.tar").save(tmp_path / "ours.pt")
+    network = load_network(tmp_path / "ours.pt")
+    assert network.config.model == name
+    side = 64 if name in ("resnet18", "resnet34") else 32
+    images = torch.randn(4, 3, side, side, dtype=torch.float64)
+    # In double: in float32 a sign near a tie may fall to the other side and change everything after it.
+    with torch.no_grad():
+        expected, found = theirs.double()(images), network.model.eval().double()(images)
+    assert float(expected.std()) > 0.1
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_carried_along(tmp_path: Path) -> None:
+    save(released("resnet20-bireal", 10), "resnet20-bireal", tmp_path / "theirs.pth.tar")
+    found = import_checkpoint(tmp_path / "theirs.pth.tar")
+    assert (found.contract.mean, found.contract.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    assert (found.contract.image_size, found.contract.channels) == (32, 3)
+    assert found.contract.classes[:3] == ("airplane", "automobile", "bird")
+    assert (found.config.data, found.config.epochs, found.config.options["rotate_until"]) == ("cifar10", 1000, 1.0)
+
+    save(released("resnet20", 100), "resnet20", tmp_path / "hundred.pth.tar")
+    found = import_checkpoint(tmp_path / "hundred.pth.tar")
+    assert (found.config.data, len(found.contract.classes)) == ("cifar100", 100)
+
+    save(released("resnet18", 5), "resnet18", tmp_path / "five.pth.tar")
+    assert import_checkpoint(tmp_path / "five.pth.tar").contract.classes == ("0", "1", "2", "3", "4")
+    named = import_checkpoint(tmp_path / "five.pth.tar", classes=tuple("abcde"))
+    assert (named.contract.classes, named.contract.image_size) == (tuple("abcde"), MODELS["resnet18"].image_size)
+    with pytest.raises(ConfigError, match="tells 5 classes apart, got 4 names"):
+        import_checkpoint(tmp_path / "five.pth.tar", classes=tuple("abcd"))
+
+
+def test_a_bare_state_dict_needs_a_name(tmp_path: Path) -> None:
+    theirs = released("resnet20", 10)
+    torch.save(theirs.state_dict(), tmp_path / "bare.pth")
+    with pytest.raises(ConfigError, match="does not name its network: add --model, one of resnet20, resnet20-bireal"):
+        import_checkpoint(tmp_path / "bare.pth")
+    found = import_checkpoint(tmp_path / "bare.pth", model="resnet20")
+    assert torch.equal(found.model.get_parameter("fc.weight"), theirs.linear.weight)
+    with pytest.raises(UnknownName, match="did you mean 'resnet20'"):
+        import_checkpoint(tmp_path / "bare.pth", model="resnet-20")
+
+
+class Program:
+    """What a hostile file would run."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("executed",)
+
+
+def test_files_that_are_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    theirs = released("resnet20", 10)
+    save(theirs, "resnet20", Path("whole.pth"))
+    state = torch.load("whole.pth", weights_only=True)
+
+    def changed(**more: Any) -> Path:
+        torch.save(state | more, "changed.pth")
+        return Path("changed.pth")
+
+    weights = state["state_dict"]
+    lacking = {key: value for key, value in weights.items() if key != "layer1.0.conv1.R1"}
+    bent = weights | {"layer1.0.conv1.R1": torch.zeros(3, 3)}
+    headless = {key: value for key, value in weights.items() if not key.startswith("linear")}
+    for path, says in [
+        (Path("nothing.pth"), "there is no checkpoint nothing.pth"),
+        (changed(state_dict=lacking), "layers.0.0.conv1.method.R1 is not in the checkpoint"),
+    ]:
+        with pytest.raises(CheckpointError, match=says):
+            import_checkpoint(path)
+    with pytest.raises(CheckpointError, match=r"method.R1 has shape \(3, 3\), expected \(12, 12\)"):
+        import_checkpoint(changed(state_dict=bent))
+    with pytest.raises(CheckpointError, match="lacks the last linear layer"):
+        import_checkpoint(changed(state_dict=headless))
+    with pytest.raises(CheckpointError, match="no layer has the key 'rotate'"):
+        import_checkpoint(changed(state_dict={"conv1.weight": torch.zeros(1)}))
+    with pytest.raises(CheckpointError, match="lacks the key 'state_dict'"):
+        import_checkpoint(changed(state_dict=[1, 2]))
+    with pytest.raises(UnknownName, match="did you mean 'resnet20_1w1a'"):
+        import_checkpoint(changed(model="resnet_20_1w1a"))
+    Path("half.pth").write_bytes(Path("whole.pth").read_bytes()[:5000])
+    with pytest.raises(CheckpointError, match=r"half.pth is not a readable checkpoint: it is cut short or damaged, or of another"):
+        import_checkpoint(Path("half.pth"))
+    Path("program.pth").write_bytes(pickle.dumps(state | {"model": Program()}))
+    with pytest.raises(CheckpointError, match="could be programs and are never loaded"):
+        import_checkpoint(Path("program.pth"))
+    assert not Path("executed").exists()
+
+
+@pytest.mark.skipif(not SAMPLE, reason="RBNN_REFERENCE_CHECKPOINT names no directory with a sample of the release")
+def test_the_sample(tmp_path: Path) -> None:
+    """`model_best.pth.tar`, `images.npy` (bytes, NHWC) and the `logits.npy` that their program gave for them."""
+    folder = Path(SAMPLE)
+    import_checkpoint(folder / "model_best.pth.tar").save(tmp_path / "ours.pt")
+    network = load_network(tmp_path / "ours.pt")
+    images = preprocess.normalise(np.load(folder / "images.npy"), network.contract.mean, network.contract.std)
+    with torch.no_grad():
+        found = network.model.eval()(torch.from_numpy(images)).numpy()
+    np.testing.assert_allclose(found, np.load(folder / "logits.npy"), atol=1e-4, rtol=0)
