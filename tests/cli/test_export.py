@@ -49,5 +49,5 @@ def test_what_cannot_be_exported(rbnn: Rbnn, run_directory: Path, tmp_path: Path
     answer = rbnn("export", run_directory, "-o", tmp_path / "no" / "net.rbnn")
     assert answer.code == 2
     answer = rbnn("export", run_directory, "-o", tmp_path / "net.rbnn", "--images", "0")
-    assert "--images takes 1 to 1000" in answer.err
+    assert "--images takes 1 to 100" in answer.err
     assert not list(tmp_path.iterdir())

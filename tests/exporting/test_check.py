@@ -13,6 +13,7 @@ from rbnn.errors import ExportError
 from rbnn.exporting import pack
 from rbnn.exporting.check import compare
 from rbnn.exporting.draft import Meaning
+from rbnn.exporting.int8 import Rounding
 from rbnn.graph import Graph, Input
 
 
@@ -40,8 +41,8 @@ Packed = tuple[Graph, dict[str, Meaning], torch.Tensor, torch.Tensor]
 @pytest.fixture
 def packed() -> Packed:
     images = torch.randn(3, 3, 9, 9)
-    draft, answers = pack(Small(), images)
-    return draft.graph(Input("image")), draft.meanings, images, answers
+    draft, traced = pack(Small(), images, Rounding.of("float32", "float32", (), (), 3))
+    return draft.graph(Input("image")), draft.meanings, images, traced.values[traced.nodes[-1]]
 
 
 def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Graph], None]:

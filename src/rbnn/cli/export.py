@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -32,10 +32,14 @@ class Export:
     """Where data sets live: the comparison takes test pictures from there, random ones if there are none."""
     images: int = 4
     """Pictures to compare on."""
+    stem: Literal["float32", "int8"] = "float32"
+    """int8: the first convolution works on the bytes of pictures, weights rounded."""
+    float_layers: Literal["float32", "int8"] = "float32"
+    """int8: the weights of all float layers rounded to whole numbers, one step per filter."""
     json: bool = False
     """Print JSON with the keys path, bytes, pictures (test or random), images, binary_layers, float_layers, signs,
-    near_ties (signs that differ), images_with_near_ties, largest_difference, answer_difference and layers (name, kind,
-    difference, signs, near_ties)."""
+    near_ties (signs that differ), images_with_near_ties, largest_difference, answer_difference,
+    changed_by_int8 (pictures) and layers (name, kind, difference, signs, near_ties)."""
 
 
 def run(options: Export) -> None:
@@ -44,12 +48,15 @@ def run(options: Export) -> None:
     from rbnn.errors import ConfigError
     from rbnn.training.checkpoint import load_network
 
-    if not 1 <= options.images <= 1000:
-        raise ConfigError(f"--images takes 1 to 1000, got {options.images}")
+    if not 1 <= options.images <= 100:
+        raise ConfigError(f"--images takes 1 to 100, got {options.images}")
     network = load_network(options.net)
     pictures, images = _pictures(options, network)
     contract = network.contract
-    report = rbnn.export(network.model, options.output, images, contract.mean, contract.std, contract.classes)
+    report = rbnn.export(
+        network.model, options.output, images, contract.mean, contract.std, contract.classes,
+        stem=options.stem, float_layers=options.float_layers,
+    )  # fmt: skip
     if options.json:
         print(json.dumps(asdict(report) | {"path": str(report.path), "pictures": pictures}))
     else:

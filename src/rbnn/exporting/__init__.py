@@ -11,10 +11,11 @@ from rbnn.errors import ExportError
 from rbnn.exporting.check import compare
 from rbnn.exporting.draft import Draft
 from rbnn.exporting.fuse import fuse
+from rbnn.exporting.int8 import Rounding
 from rbnn.exporting.lower import lower
 from rbnn.exporting.report import ExportReport
 from rbnn.exporting.thresholds import use_thresholds
-from rbnn.exporting.trace import trace
+from rbnn.exporting.trace import Traced, trace
 from rbnn.graph import Input
 
 __all__ = ["ExportReport", "export"]
@@ -27,6 +28,9 @@ def export(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     classes: Sequence[str] = (),
+    *,
+    stem: str = "float32",
+    float_layers: str = "float32",
 ) -> ExportReport:
     """Writes ``model`` as a packed network and says what came of it.
 
@@ -38,9 +42,16 @@ def export(
     example_input      normalised pictures (N, C, H, W), best real ones; their height and width become the network's
     mean, std          how pictures in [0, 1] are normalised, per channel, for those who use the file
     classes            names of the classes
+    stem               ``int8``: the first convolution works on the bytes of pictures; needs mean and std.  The example
+                       is then taken as the nearest pictures of bytes
+    float_layers       ``int8``: the weights of all float layers as whole numbers with one step per filter.  Both are
+                       compared with a torch network whose weights are rounded alike
     """
     images = _images(example_input)
-    draft, answers = pack(model, images)
+    rounding = Rounding.of(stem, float_layers, mean, std, images.shape[1])
+    images = rounding.pictures(images)
+    draft, traced = pack(model, images, rounding)
+    answers = traced.values[traced.nodes[-1]]
     if classes and len(classes) != answers[0].numel():
         raise ExportError(f"the network gives {answers[0].numel()} answers, but {len(classes)} class names came")
     contract = Input(draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)))
@@ -48,16 +59,18 @@ def export(
     graph.check()
     comparison = compare(graph, draft.meanings, images, answers)
     packfile.write(graph, path)
-    return ExportReport.of(Path(path), graph, comparison)
+    changed = int((traced.unprepared.flatten(1).argmax(1) != answers.flatten(1).argmax(1)).sum())
+    return ExportReport.of(Path(path), graph, comparison, changed)
 
 
-def pack(model: nn.Module, images: Tensor) -> tuple[Draft, Tensor]:
-    """The network as it will run, not compared with anything yet, and torch's answers to ``images``."""
-    traced = trace(model, images)
+def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, Traced]:
+    """The network as it will run, not compared with anything yet, and what torch made of ``images``."""
+    traced = trace(model, images, rounding.round_weights)
     draft = lower(traced, images)
     fuse(draft)
+    rounding.apply(draft)
     use_thresholds(draft)
-    return draft, traced.values[traced.nodes[-1]]
+    return draft, traced
 
 
 def _images(example: Tensor) -> Tensor:

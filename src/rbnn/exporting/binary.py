@@ -1,6 +1,7 @@
 """Binary layers: signs of the input, sums of bits, and what a method does around them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,68 +15,46 @@ from rbnn.kinds import Shape
 from rbnn.methods import BinaryForm
 from rbnn.nn import BinaryConv2d, BinaryLayer
 
-Bits = dict[tuple[object, ...], str]
-"""Signs that are there already, by where they come from: layers that read one picture share them."""
+Known = dict[tuple[object, ...], str]
+"""Signs and slices that are there already, by where they come from: layers that read one picture share them."""
 
 
-@dataclass(frozen=True)
-class Window:
-    """How the kernel moves.  ``cut``: pixels of the output that only a padding wider than torch's brings forth."""
-
-    kernel: list[int]
-    stride: list[int]
-    padding: list[int]
-    dilation: list[int]
-    groups: int
-    cut: list[int]
-
-
-def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Bits) -> str:
-    """``map ⊙ Σ_ij factor_i level_j (signs_i ⊛ sign(x − threshold_j)) + constant + bias``."""
+def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
+    """``map ⊙ Σ_ij factor_i level_j (signs_i ⊛ sign(x − threshold_j)) + bias``."""
+    if not isinstance(layer, BinaryConv2d) and x.value.dim() != 2:
+        raise call.fail(f"a linear layer takes vectors (N, C), here it gets {tuple(x.value.shape)}: flatten first")
     try:
         form = layer.method.binary_form(layer.weight)
     except NotBinary as reason:
         raise call.fail(str(reason)) from None
-    thresholds, signs = _torch_signs(call, x, layer, form)
-    window = _window(call, layer, form)
-    filters = form.signs.transpose(0, 1, 3, 4, 2) if form.signs.ndim == 5 else form.signs[:, :, None, None]
-    constant = form.offset * np.einsum("mo,mo->o", form.factors, filters.sum((2, 3, 4), dtype=np.float64))
-    mapped = form.magnitudes or form.positions is not None
-    bias = 0.0 if layer.bias is None else call.array(layer.bias)
+    lowered = _Layer(call, x, form, _window(call, layer, form), _torch_signs(call, x, layer, form), known)
     y: Tensor = call.result
-    parts, each = [], len(filters[0]) // window.groups
-    for group in range(window.groups):
-        mine = slice(group * each, (group + 1) * each)
-        planes = _planes(call, x, form, list(zip(thresholds, signs, strict=True)), known, group, window.groups)
-        shift = constant[mine] + (0.0 if mapped else np.broadcast_to(bias, len(constant))[mine])
-        meaning = None if mapped or any(window.cut) or window.groups > 1 else Meaning(y)
-        bases = [base[mine] for base in filters]
-        parts.append(_sum(call, planes, bases, form.factors[:, mine], form, shift, window, meaning, f".{group}"))
-    buffer = parts[0]
-    height, width, channels = call.shape_of(y)
-    if window.groups > 1:
-        shape = height + window.cut[0], width + window.cut[1], channels
-        buffer = call.hidden("concat", {f"x{i}": part for i, part in enumerate(parts)}, shape, part=".groups")
-    if any(window.cut):
-        stop = [height + window.cut[0], width + window.cut[1], channels]
-        attributes = {"start": [*window.cut, 0], "stop": stop, "step": [1, 1, 1]}
-        buffer = call.hidden("slice", {"x": buffer}, (height, width, channels), attributes=attributes, part=".cut")
-    if not mapped:
-        call.draft.meanings.setdefault(buffer, Meaning(y))
+    if not form.magnitudes and form.positions is None:
+        buffer = lowered.sums(0.0 if layer.bias is None else call.array(layer.bias))
+        call.draft.meanings[buffer] = Meaning(y)
         return buffer
+    buffer = lowered.sums(0.0)
     y = y if layer.bias is None else y - layer.bias.detach().reshape(-1, *[1] * (y.dim() - 2))
-    kinds = [_magnitudes(call, x, window)] if form.magnitudes else []
-    kinds += [] if form.positions is None else [_positions(call, form.positions)]
-    for number, factors in enumerate(kinds):
-        last = number == len(kinds) - 1
+    maps = [*([lowered.magnitudes()] if form.magnitudes else []), *lowered.positions()]
+    for number, factors in enumerate(maps):
         step = Step("multiply", f"{call.name}.map{number or ''}", {"a": buffer, "b": factors})
-        buffer = call.draft.add(step, "float", (height, width, channels), Meaning(y) if last else None)
-    return buffer if layer.bias is None else affine(call, Place(buffer, y), 1.0, bias)
+        buffer = call.draft.add(step, "float", call.shape_of(y), Meaning(y) if factors is maps[-1] else None)
+    return buffer if layer.bias is None else affine(call, Place(buffer, y), 1.0, call.array(layer.bias))
 
 
-def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> Window:
+@dataclass(frozen=True)
+class _Window:
+    """How the kernel moves.  ``cut``: pixels of the output that only a padding wider than torch's brings forth."""
+
+    steps: dict[str, Any]
+    """The attributes kernel, stride, padding and dilation."""
+    groups: int
+    cut: list[int]
+
+
+def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> _Window:
     if not isinstance(layer, BinaryConv2d):
-        return Window([1, 1], [1, 1], [0, 0], [1, 1], 1, [0, 0])
+        return _Window({"kernel": [1, 1]}, 1, [0, 0])
     if layer.padding_mode != "zeros":
         raise call.fail(f"padding_mode {layer.padding_mode!r} is not supported")
     kernel, dilation = list(layer.kernel_size), pair(layer.dilation)
@@ -85,35 +64,138 @@ def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> Window:
     cut = [after - before for before, after in around]
     if any(cut) and form.magnitudes:
         raise call.fail("XNOR-Net's K with padding 'same' and an even kernel is not supported: pad by numbers")
-    return Window(kernel, pair(layer.stride), padding, dilation, layer.groups, cut)
+    steps = {"kernel": kernel, "stride": pair(layer.stride), "padding": padding, "dilation": dilation}
+    return _Window(steps, layer.groups, cut)
 
 
-def _planes(
-    call: Call,
-    x: Place,
-    form: BinaryForm,
-    torch_signs: list[tuple[Tensor, Tensor]],
-    known: Bits,
-    group: int,
-    groups: int,
-) -> list[str]:
-    """The bits of each threshold, of the channels of one group."""
-    place = _channels(call, x, form.centred, known, group, groups) if groups > 1 else x
-    each = x.value.shape[1] // groups
-    mine = slice(group * each, (group + 1) * each)
-    found: list[str] = []
-    for threshold, signs in torch_signs:
-        level: float | str = "mean" if form.centred else float(threshold)
-        if form.centred and groups > 1:  # the mean is subtracted already
-            level, threshold = 0.0, torch.zeros(())
-        key = place.buffer, level
-        if key not in known:
-            name = call.name + (f".sign{len(found)}" if len(torch_signs) > 1 else ".sign")
-            step = Step("pack", name, {"x": place.buffer}, attributes={} if level == 0 else {"level": level})
-            meaning = Meaning(place.value, threshold, signs[:, mine])
-            known[key] = call.draft.add(step, "bits", call.shape_of(place.value), meaning)
-        found.append(known[key])
-    return found
+@dataclass(frozen=True)
+class _Layer:
+    """One layer while its steps are written."""
+
+    call: Call
+    x: Place
+    form: BinaryForm
+    window: _Window
+    torch_signs: list[tuple[Tensor, Tensor]]
+    """Threshold and torch's signs of each plane."""
+    known: Known
+
+    def sums(self, bias: Array | float) -> str:
+        """Σ factor level (signs ⊛ a) + bias, the groups side by side, what a wider padding added cut off."""
+        call, groups, cut = self.call, self.window.groups, self.window.cut
+        signs = self.form.signs
+        filters = signs.transpose(0, 1, 3, 4, 2) if signs.ndim == 5 else signs[:, :, None, None]
+        height, width, channels = call.shape_of(call.result)
+        wide: Shape = height + cut[0], width + cut[1], channels
+        # An offset of the inputs adds offset · Σ w, all taps: padded ones are the lowest level, not nothing.
+        totals = np.einsum("mo,mo->o", self.form.factors, filters.sum((2, 3, 4), dtype=np.float64))
+        shift, each = self.form.offset * totals + bias, channels // groups
+        parts = []
+        for group in range(groups):
+            mine = slice(group * each, (group + 1) * each)
+            chain = self._chain(
+                group, [base[mine] for base in filters], self.form.factors[:, mine], shift[mine], wide[:2]
+            )
+            parts.append(chain)
+        buffer = parts[0]
+        if groups > 1:
+            buffer = call.hidden("concat", {f"x{i}": part for i, part in enumerate(parts)}, wide, part=".groups")
+        if any(cut):
+            attributes = {"start": [*cut, 0], "stop": list(wide), "step": [1, 1, 1]}
+            shape = (height, width, channels)
+            buffer = call.hidden("slice", {"x": buffer}, shape, attributes=attributes, part=".cut")
+        return buffer
+
+    def _chain(self, group: int, bases: list[Array], factors: Array, shift: Array, size: tuple[int, int]) -> str:
+        """A binary convolution for each base and plane, each adding to the last one's output."""
+        planes, form = self._planes(group), self.form
+        attributes = self.window.steps | {"pad": -1 if form.offset else 0}
+        residual: dict[str, str] = {}
+        buffer, count = "", len(planes) * len(bases)
+        for index in range(count):
+            base, plane = divmod(index, len(planes))
+            part = (f".group{group}" if self.window.groups > 1 else "") + (f".base{base}.{plane}" if count > 1 else "")
+            tensors = {"weight": bases[base], "scale": factors[base] * form.levels[plane]}
+            if index == count - 1:
+                tensors["shift"] = shift
+            step = Step(
+                "binary_conv", self.call.name + part, {"x": planes[plane]} | residual, {}, tensors, dict(attributes)
+            )
+            buffer = self.call.draft.add(step, "float", (*size, len(bases[0])))
+            residual = {"residual": buffer}
+        return buffer
+
+    def _planes(self, group: int) -> list[str]:
+        """The bits of each threshold, of the channels of one group."""
+        call, groups, centred = self.call, self.window.groups, self.form.centred
+        place = self._channels(group) if groups > 1 else self.x
+        each = self.x.value.shape[1] // groups
+        found: list[str] = []
+        for threshold, signs in self.torch_signs:
+            level: float | str = "mean" if centred else float(threshold)
+            if centred and groups > 1:  # the mean is subtracted already
+                level, threshold = 0.0, torch.zeros(())
+            key = place.buffer, level
+            if key not in self.known:
+                name = call.name + (f".sign{len(found)}" if len(self.torch_signs) > 1 else ".sign")
+                step = Step("pack", name, {"x": place.buffer}, attributes={} if level == 0 else {"level": level})
+                meaning = Meaning(place.value, threshold, signs[:, group * each : (group + 1) * each])
+                self.known[key] = call.draft.add(step, "bits", call.shape_of(place.value), meaning)
+            found.append(self.known[key])
+        return found
+
+    def _channels(self, group: int) -> Place:
+        """The channels of one group, as floats: bits cannot be cut.  Minus the mean of the whole picture, where the
+        method wants that."""
+        x = self._centred() if self.form.centred else self.x
+        height, width, channels = self.call.shape_of(x.value)
+        each = channels // self.window.groups
+        first, last = group * each, (group + 1) * each
+        value, key = x.value[:, first:last], (x.buffer, first, last)
+        if key not in self.known:
+            attributes = {"start": [0, 0, first], "stop": [height, width, last], "step": [1, 1, 1]}
+            step = Step("slice", f"{self.call.name}.channels{group}", {"x": x.buffer}, attributes=attributes)
+            self.known[key] = self.call.draft.add(step, "float", (height, width, each), Meaning(value))
+        return Place(self.known[key], value)
+
+    def _centred(self) -> Place:
+        """x minus its mean."""
+        call, shape = self.call, self.call.shape_of(self.x.value)
+        value, key = self.x.value - _mean_of(self.x.value), (self.x.buffer, "centred")
+        if key not in self.known:
+            rows = call.hidden("mean", {"x": self.x.buffer}, (1, 1, shape[2]), attributes={"over": "hw"}, part=".rows")
+            mean = call.hidden("mean", {"x": rows}, (1, 1, 1), attributes={"over": "c"}, part=".mean")
+            turned = {"scale": np.array([-1.0]), "shift": np.array([0.0])}
+            minus = call.hidden("affine", {"x": mean}, (1, 1, 1), turned, part=".minus")
+            step = Step("add", f"{call.name}.centred", {"a": self.x.buffer, "b": minus})
+            self.known[key] = call.draft.add(step, "float", shape, Meaning(value))
+        return Place(self.known[key], value)
+
+    def magnitudes(self) -> str:
+        """XNOR-Net's K: the mean of |x| over the channels that a filter sees, then over the kernel."""
+        call, groups = self.call, self.window.groups
+        height, width, channels = call.shape_of(self.x.value)
+        absolute = {"activation": ["abs"]}
+        size = call.hidden(
+            "activation", {"x": self.x.buffer}, (height, width, channels), attributes=absolute, part=".abs"
+        )
+        out_height, out_width, filters = call.shape_of(call.result)
+        seen, kernel = channels // groups, self.window.steps["kernel"]
+        if groups == 1:  # one map for all filters
+            size = call.hidden("mean", {"x": size}, (height, width, 1), attributes={"over": "c"}, part=".mean")
+            seen = filters = 1
+        box = np.full((filters, *kernel, seen), 1 / (seen * kernel[0] * kernel[1]))
+        shape, attributes = (out_height, out_width, filters), self.window.steps | {"groups": groups}
+        return call.hidden("float_conv", {"x": size}, shape, {"weight": box}, attributes, part=".k")
+
+    def positions(self) -> list[str]:
+        """Γ, if there is one: a number per position, or per channel and position."""
+        factors = self.form.positions
+        if factors is None:
+            return []
+        values = factors[:, :, None] if factors.ndim == 2 else factors.transpose(1, 2, 0)
+        height, width, channels = values.shape
+        return [self.call.hidden("constant", {}, (height, width, channels), {"value": values}, part=".positions")]
 
 
 def _mean_of(value: Tensor) -> Tensor:
@@ -121,94 +203,9 @@ def _mean_of(value: Tensor) -> Tensor:
     return value.double().mean(tuple(range(1, value.dim())), keepdim=True).float()
 
 
-def _channels(call: Call, x: Place, centred: bool, known: Bits, group: int, groups: int) -> Place:
-    """The channels of one group; minus the mean of the whole picture, where the method wants that."""
-    height, width, channels = call.shape_of(x.value)
-    value, buffer = x.value, x.buffer
-    if centred:
-        value = value - _mean_of(value)
-        key: tuple[object, ...] = (x.buffer, "centred")
-        if key not in known:
-            rows = call.hidden("mean", {"x": buffer}, (1, 1, channels), attributes={"over": "hw"}, part=".rows")
-            mean = call.hidden("mean", {"x": rows}, (1, 1, 1), attributes={"over": "c"}, part=".mean")
-            turned: dict[str, Array] = {"scale": np.array([-1.0]), "shift": np.array([0.0])}
-            minus = call.hidden("affine", {"x": mean}, (1, 1, 1), turned, part=".minus")
-            step = Step("add", f"{call.name}.centred", {"a": buffer, "b": minus})
-            known[key] = call.draft.add(step, "float", (height, width, channels), Meaning(value))
-        buffer = known[key]
-    each = channels // groups
-    first, last = group * each, (group + 1) * each
-    key = buffer, "channels", first, last
-    if key not in known:
-        attributes = {"start": [0, 0, first], "stop": [height, width, last], "step": [1, 1, 1]}
-        step = Step("slice", f"{call.name}.channels{group}", {"x": buffer}, attributes=attributes)
-        known[key] = call.draft.add(step, "float", (height, width, each), Meaning(value[:, first:last]))
-    return Place(known[key], value[:, first:last])
-
-
-def _sum(
-    call: Call,
-    planes: list[str],
-    bases: list[Array],
-    factors: Array,
-    form: BinaryForm,
-    shift: Array,
-    window: Window,
-    meaning: Meaning | None,
-    group: str,
-) -> str:
-    """A chain of binary convolutions, one for each base and plane, each adding to the last one's output."""
-    height, width, _ = call.shape_of(call.result)
-    shape: Shape = height + window.cut[0], width + window.cut[1], len(bases[0])
-    attributes = {
-        "kernel": window.kernel, "stride": window.stride, "padding": window.padding, "dilation": window.dilation,
-        "pad": -1 if form.offset else 0,
-    }  # fmt: skip
-    residual: dict[str, str] = {}
-    buffer, count = "", len(planes) * len(bases)
-    for index in range(count):
-        base, plane = divmod(index, len(planes))
-        name = call.name + (group if window.groups > 1 else "") + (f".base{base}.{plane}" if count > 1 else "")
-        tensors = {"weight": bases[base], "scale": factors[base] * form.levels[plane]}
-        last = index == count - 1
-        if last:
-            tensors["shift"] = shift
-        step = Step("binary_conv", name, {"x": planes[plane]} | residual, {}, tensors, dict(attributes))
-        buffer = call.draft.add(step, "float", shape, meaning if last else None)
-        residual = {"residual": buffer}
-    return buffer
-
-
-def _magnitudes(call: Call, x: Place, window: Window) -> str:
-    """XNOR-Net's K: the mean of |x| over the channels that a filter sees, then over the kernel."""
-    height, width, channels = call.shape_of(x.value)
-    absolute = {"activation": ["abs"]}
-    size = call.hidden("activation", {"x": x.buffer}, (height, width, channels), attributes=absolute, part=".abs")
-    out_height, out_width, filters = call.shape_of(call.result)
-    seen, kernel = channels // window.groups, window.kernel
-    if window.groups == 1:  # one map for all filters
-        size = call.hidden("mean", {"x": size}, (height, width, 1), attributes={"over": "c"}, part=".mean")
-        seen = filters = 1
-    box = np.full((filters, *kernel, seen), 1 / (seen * kernel[0] * kernel[1]))
-    attributes = {
-        "kernel": kernel, "stride": window.stride, "padding": window.padding, "dilation": window.dilation,
-        "groups": window.groups,
-    }  # fmt: skip
-    return call.hidden(
-        "float_conv", {"x": size}, (out_height, out_width, filters), {"weight": box}, attributes, part=".k"
-    )
-
-
-def _positions(call: Call, factors: Array) -> str:
-    """Γ: one number per position, or per channel and position."""
-    values = factors[:, :, None] if factors.ndim == 2 else factors.transpose(1, 2, 0)
-    height, width, channels = values.shape
-    return call.hidden("constant", {}, (height, width, channels), {"value": values}, part=".positions")
-
-
-def _torch_signs(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm) -> tuple[list[Tensor], list[Tensor]]:
-    """Thresholds and the signs that torch's layer makes of x.  Raises unless ``binary_form`` says the same as the
-    method's ``weight`` and ``activation``."""
+def _torch_signs(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm) -> list[tuple[Tensor, Tensor]]:
+    """Each threshold and the signs that torch's layer makes of x there.  Raises unless ``binary_form`` says the same as
+    the method's ``weight`` and ``activation``."""
     method = type(layer.method).__name__
     with torch.no_grad():
         weight = layer.method.weight(layer.weight).double().numpy()
@@ -224,4 +221,4 @@ def _torch_signs(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm) -> 
         raise call.fail(f"binary_form of {method} does not give the inputs of its method")
     if len(signs) == 1:  # the mean of a picture may be rounded otherwise in torch
         signs = [torch.where(values > form.offset, 1.0, -1.0) * (1 if form.levels[0] > 0 else -1)]
-    return thresholds, signs
+    return list(zip(thresholds, signs, strict=True))

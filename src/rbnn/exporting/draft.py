@@ -103,7 +103,8 @@ def _unused(name: str, names: Container[str]) -> str:
 def _stored(step: Step, role: str, array: Array) -> Array:
     if role == "invert" or (step.kind == "binary_conv" and role == "weight"):
         return np.packbits(array > 0, axis=-1, bitorder="little")
-    return np.ascontiguousarray(array, np.int32 if role == "threshold" else np.float32)
+    kept = array.dtype == np.int8  # whole numbers of a float layer
+    return np.ascontiguousarray(array, np.int8 if kept else np.int32 if role == "threshold" else np.float32)
 
 
 def picture_shape(shape: tuple[int, ...]) -> Shape | None:

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 
 from rbnn.errors import ExportError
 from rbnn.exporting import operations as o
-from rbnn.exporting.binary import Bits, binary_layer
+from rbnn.exporting.binary import Known, binary_layer
 from rbnn.exporting.call import Call, Place
 from rbnn.exporting.draft import Draft, picture_shape
 from rbnn.exporting.trace import Traced, owner
@@ -78,7 +78,7 @@ def lower(traced: Traced, images: Tensor) -> Draft:
     height, width, channels = images.shape[2], images.shape[3], images.shape[1]
     draft = Draft("image", {"image": Buffer("float", (height, width, channels))})
     places: dict[fx.Node, str] = {}
-    known: Bits = {}
+    known: Known = {}
     for node in traced.nodes:
         value = traced.values[node]
         if node.op == "placeholder":
@@ -120,7 +120,7 @@ def _written_over(traced: Traced, node: fx.Node) -> fx.Node | None:
     return source if in_place else None
 
 
-def _lowered(draft: Draft, traced: Traced, node: fx.Node, places: dict[fx.Node, str], known: Bits) -> str:
+def _lowered(draft: Draft, traced: Traced, node: fx.Node, places: dict[fx.Node, str], known: Known) -> str:
     call = _call(draft, traced, node)
     if picture_shape(tuple(call.result.shape)) is None:
         raise call.fail(f"it gives the shape {tuple(call.result.shape)}, neither pictures nor vectors")

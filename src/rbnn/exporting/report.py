@@ -30,16 +30,18 @@ class ExportReport:
     """Of a float value of any layer, relative to the largest value of its picture."""
     answer_difference: float
     """Of the answers to pictures in which no sign differs."""
+    changed_by_int8: int
+    """Pictures whose largest answer is another since float layers are int8."""
 
     @classmethod
-    def of(cls, path: Path, graph: Graph, comparison: Comparison) -> "ExportReport":
+    def of(cls, path: Path, graph: Graph, comparison: Comparison, changed_by_int8: int) -> "ExportReport":
         layers = comparison.operations
         kinds = [operation.kind for operation in graph.operations]
         return cls(
             path,
             path.stat().st_size,
             kinds.count("binary_conv"),
-            kinds.count("float_conv"),
+            kinds.count("float_conv") + kinds.count("int8_conv"),
             layers,
             comparison.images,
             sum(layer.signs for layer in layers),
@@ -47,6 +49,7 @@ class ExportReport:
             comparison.images_with_near_ties,
             max((layer.difference for layer in layers), default=0.0),
             comparison.answer_difference,
+            changed_by_int8,
         )
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ class Traced:
     """A copy of the user's: float32, on the CPU, in evaluation mode."""
     nodes: list[fx.Node]
     values: dict[fx.Node, Any]
+    unprepared: Any
+    """The answers before anything was changed."""
 
 
 class _Tracer(fx.Tracer):
@@ -43,8 +46,9 @@ class _Recorder(fx.Interpreter):
         return result
 
 
-def trace(model: nn.Module, images: Tensor) -> Traced:
-    """Run ``images`` through a copy of ``model`` and write down every call.  The model itself is not touched."""
+def trace(model: nn.Module, images: Tensor, prepare: Callable[[nn.Module, fx.Graph], None]) -> Traced:
+    """Run ``images`` through a copy of ``model`` and write down every call.  The model itself is not touched;
+    ``prepare`` may change the copy's weights before."""
     try:
         stand_in = copy.deepcopy(model).to("cpu", torch.float32).eval()
     except Exception as error:  # whatever hangs on a model may refuse to be copied
@@ -52,7 +56,7 @@ def trace(model: nn.Module, images: Tensor) -> Traced:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            stand_in(images)  # complaints about the pictures come from here, without the tracer's words
+            answers = stand_in(images)  # complaints about the pictures come from here, without the tracer's words
         except Exception as error:
             shape = tuple(images.shape)
             raise ExportError(
@@ -65,9 +69,10 @@ def trace(model: nn.Module, images: Tensor) -> Traced:
                 f"the forward of {type(model).__name__} cannot be traced ({_reason(error)}): "
                 "it must not decide by values or shapes of tensors"
             ) from None
+        prepare(stand_in, graph)
         recorder = _Recorder(fx.GraphModule(stand_in, graph))
         recorder.run(images)
-    return Traced(stand_in, list(graph.nodes), recorder.values)
+    return Traced(stand_in, list(graph.nodes), recorder.values, answers)
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,125 @@
+"""int8 layers: the packed network answers like a torch network whose weights were rounded by hand."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from user_networks import Around
+
+import rbnn
+from rbnn import packfile
+from rbnn.data.preprocess import normalise
+from rbnn.errors import ExportError
+from rbnn.runtime import Session
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
+
+
+def float_network() -> nn.Module:
+    """Float layers alone: no sign can flip, so answers can be compared closely."""
+    layers = nn.Sequential(
+        nn.ReLU(), nn.Conv2d(12, 20, 3, 2, 1, groups=4), nn.Hardtanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(20, 6),
+    )  # fmt: skip
+    return Around(layers).eval()
+
+
+def pictures(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, 13, 11, 3), dtype=np.uint8)
+
+
+def normalised(count: int) -> Tensor:
+    return torch.from_numpy(normalise(pictures(count), MEAN, STD))
+
+
+def rounded(weight: Tensor, factor: Tensor | float = 1.0) -> Tensor:
+    """Each filter on 255 levels between plus and minus its largest value."""
+    scaled = weight.detach().double() / factor
+    step = scaled.abs().flatten(1).amax(1).reshape(-1, *[1] * (weight.dim() - 1)) / 127
+    return ((scaled / step).round() * step * factor).float()
+
+
+def by_hand(model: nn.Module, stem: bool, others: bool) -> nn.Module:
+    """The same network with rounded weights."""
+    model = copy.deepcopy(model)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Conv2d | nn.Linear) and not hasattr(module, "method"):
+            if name == "stem" and stem:
+                module.weight.data = rounded(module.weight, 255 * torch.tensor(STD, dtype=torch.float64)[:, None, None])
+            elif others:
+                module.weight.data = rounded(module.weight)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("stem", "float_layers"), [("int8", "float32"), ("float32", "int8"), ("int8", "int8")]
+)  # fmt: skip
+def test_it_answers_like_rounded_weights(tmp_path: Path, stem: str, float_layers: str) -> None:
+    model, path = float_network(), tmp_path / "net.rbnn"
+    rbnn.export(model, path, normalised(2), MEAN, STD, stem=stem, float_layers=float_layers)
+    with torch.no_grad():
+        wanted = by_hand(model, stem == "int8", float_layers == "int8")(normalised(7)).numpy()
+    session = Session(path)
+    np.testing.assert_allclose(session(normalised(7).numpy()), wanted, rtol=1e-4, atol=1e-5)
+    # Bytes as they come from a picture file give the same.
+    np.testing.assert_allclose(session(pictures(7).transpose(0, 3, 1, 2).copy()), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_file_holds(tmp_path: Path) -> None:
+    model, sizes = float_network(), {}
+    for form in ("float32", "int8"):
+        report = rbnn.export(model, tmp_path / form, normalised(2), MEAN, STD, stem=form, float_layers=form)
+        sizes[form] = report.bytes
+        assert report.float_layers == 3
+    graph = packfile.read(tmp_path / "int8")
+    assert [operation.kind for operation in graph.operations][:2] == ["quantize", "int8_conv"]
+    weights = {o.name: graph.tensors[o.tensors["weight"]] for o in graph.operations if "weight" in o.tensors}
+    assert {weight.dtype.name for weight in weights.values()} == {"int8"}
+    assert all(int(np.abs(weight.astype(int)).max()) == 127 for weight in weights.values())
+    parameters = sum(weight.size for weight in weights.values())
+    assert sizes["float32"] - sizes["int8"] > 2 * parameters  # 3 bytes each, less the steps
+
+
+def test_a_binary_network_with_int8_ends(tmp_path: Path) -> None:
+    model = rbnn.create_model("resnet20-bireal", "bi-real").eval()
+    images = torch.randn(4, 3, 32, 32)
+    report = rbnn.export(model, tmp_path / "net.rbnn", images, MEAN, STD, stem="int8", float_layers="int8")
+    assert report.binary_layers == 18
+    assert report.images == 4
+    kinds = [operation.kind for operation in packfile.read(tmp_path / "net.rbnn").operations]
+    assert kinds[:3] == ["quantize", "int8_conv", "binary_conv"]
+
+
+def test_the_model_keeps_its_weights(tmp_path: Path) -> None:
+    model = float_network()
+    before = copy.deepcopy(model.state_dict())
+    rbnn.export(model, tmp_path / "net.rbnn", normalised(2), MEAN, STD, stem="int8", float_layers="int8")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class ReadTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.one(x) + self.two(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "model", [ReadTwice(), nn.Conv2d(3, 6, 3, groups=3), nn.Sequential(nn.ReLU(), nn.Conv2d(3, 4, 3))]
+)
+def test_an_int8_stem_is_a_convolution_of_the_pictures(tmp_path: Path, model: nn.Module) -> None:
+    with pytest.raises(ExportError, match="a float convolution, not grouped, that alone reads the pictures"):
+        rbnn.export(model, tmp_path / "net.rbnn", normalised(2), MEAN, STD, stem="int8")
+
+
+def test_an_int8_stem_needs_to_know_the_pictures(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="needs mean and std of the 3 channels, got 0 and 0 numbers"):
+        rbnn.export(float_network(), tmp_path / "net.rbnn", normalised(2), stem="int8")
+    with pytest.raises(ExportError, match="stem is one of float32, int8, got 'int4'"):
+        rbnn.export(float_network(), tmp_path / "net.rbnn", normalised(2), MEAN, STD, stem="int4")
+    assert not list(tmp_path.iterdir())
