@@ -32,6 +32,16 @@ def test_a_run_becomes_a_packed_file(rbnn: Rbnn, run_directory: Path, tmp_path: 
     np.testing.assert_allclose(session(images.numpy()), wanted, atol=1e-3)
 
 
+def test_int8_makes_the_file_smaller(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
+    sizes = []
+    for flags in ([], ["--float-layers", "int8"], ["--stem", "int8", "--float-layers", "int8"]):
+        answer = rbnn("export", run_directory, "-o", tmp_path / "net.rbnn", *flags, "--json")
+        assert (answer.code, answer.err) == (0, "")
+        sizes.append(json.loads(answer.out)["bytes"])
+    assert sizes[0] > sizes[1]
+    assert "int8_conv" in [operation.kind for operation in packfile.read(tmp_path / "net.rbnn").operations]
+
+
 def test_the_report_for_people(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
     answer = rbnn("export", run_directory / "last.pt", "-o", tmp_path / "net.rbnn", "--images", "2")
     assert answer.code == 0

@@ -117,6 +117,35 @@ def test_an_int8_stem_is_a_convolution_of_the_pictures(tmp_path: Path, model: nn
         rbnn.export(model, tmp_path / "net.rbnn", normalised(2), MEAN, STD, stem="int8")
 
 
+@pytest.mark.filterwarnings("ignore:Using padding=.same. with even kernel")
+def test_an_int8_stem_pads_by_numbers(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="takes padding by numbers"):
+        rbnn.export(nn.Conv2d(3, 4, 2, padding="same"), tmp_path / "net.rbnn", normalised(2), MEAN, STD, stem="int8")
+
+
+class Functional(nn.Module):
+    """Layers without modules; the second weight is computed, so it stays float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.other = nn.Parameter(torch.randn(5, 3, 3, 3)), nn.Parameter(torch.randn(4, 5, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(nn.functional.conv2d(x, self.weight))
+        return nn.functional.conv2d(x, self.other * 2.0 + 0.1)
+
+
+def test_layers_that_are_no_modules(tmp_path: Path) -> None:
+    model, path = Functional(), tmp_path / "net.rbnn"
+    rbnn.export(model, path, normalised(2), MEAN, STD, float_layers="int8")
+    graph = packfile.read(path)
+    assert [graph.tensors[o.tensors["weight"]].dtype.name for o in graph.operations] == ["int8", "float32"]
+    with torch.no_grad():
+        model.weight.copy_(rounded(model.weight))
+        wanted = model(normalised(3)).numpy()
+    np.testing.assert_allclose(Session(path)(normalised(3).numpy()), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_an_int8_stem_needs_to_know_the_pictures(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="needs mean and std of the 3 channels, got 0 and 0 numbers"):
         rbnn.export(float_network(), tmp_path / "net.rbnn", normalised(2), stem="int8")

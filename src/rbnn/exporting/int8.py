@@ -9,7 +9,6 @@ w/(255 std_c) is what is rounded.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 import torch
@@ -76,7 +75,7 @@ class Rounding:
 
     def _stem(self, model: nn.Module, graph: fx.Graph) -> fx.Node:
         image = next(node for node in graph.nodes if node.op == "placeholder")
-        readers = list(image.users)
+        readers: list[fx.Node] = list(image.users)
         weight = _weight(model, readers[0]) if len(readers) == 1 else None
         if weight is None or weight.dim() != 4 or weight.shape[1] != len(self.std):
             raise ExportError("an int8 stem needs a float convolution, not grouped, that alone reads the pictures")
@@ -91,6 +90,8 @@ class Rounding:
                 self._on_bytes(draft, step)
             elif self.float_layers:
                 _store(step, step.tensors["weight"])
+        if self.stem and not any(step.kind == "int8_conv" for step in draft.steps):
+            raise ExportError("an int8 stem takes padding by numbers: 'same' with an even kernel pads apart from it")
 
     def _on_bytes(self, draft: Draft, step: Step) -> None:
         shape = draft.buffers[draft.input].shape
@@ -131,5 +132,5 @@ def _weight(model: nn.Module, node: fx.Node) -> Tensor | None:
     weight = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
     if not isinstance(weight, fx.Node) or weight.op != "get_attr":
         return None
-    found: Tensor = reduce(getattr, str(weight.target).split("."), model)  # type: ignore[arg-type]
-    return found
+    owner, _, name = str(weight.target).rpartition(".")
+    return getattr(model.get_submodule(owner), name)  # type: ignore[no-any-return]
