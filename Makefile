@@ -27,6 +27,7 @@ demo: $(VENV)/installed
 	@echo "RBNN:         $$($(BIN)/rbnn eval $(RUNS)/rbnn)"
 	@echo "RBNN, packed: $$($(BIN)/rbnn eval $(RUNS)/net.rbnn --data digits)"
 	@echo "float twin:   $$($(BIN)/rbnn eval $(RUNS)/float)"
+	$(BIN)/rbnn report $(RUNS)/rbnn $(RUNS)/float --packed $(RUNS)/net.rbnn -o $(RUNS)/report.html
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest $(PYTEST)

@@ -1,6 +1,8 @@
 """The documents name things that exist."""
 
 import re
+import subprocess
+import sys
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -64,6 +66,36 @@ def test_every_method_and_its_options_are_in_methods_md(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_in_contributing_exists(name: str) -> None:
     assert (ROOT / name).exists()
+
+
+EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+CHECKS = """
+for _, layer in rbnn.nn.binary_layers(model):
+    assert type(layer.method) is balanced.Balanced
+    assert layer.weight.abs().max() <= 1
+    values = layer.weight[0].numel()
+    assert ((layer.method.signs(layer.weight) > 0).flatten(1).sum(1) == values // 2).all()
+assert len(list(rbnn.nn.binary_layers(model))) == 2
+difference = abs(torch.from_numpy(logits) - model(images)).amax(1)
+assert (difference < 1e-4).float().mean() > 0.9, difference  # a sign at a near-tie may differ in a picture
+assert loss < 1.2, loss  # guessing among four gives ln 4 = 1.386
+assert not list(rbnn.nn.binary_layers(rbnn.create_model("plain-three", "float")))
+"""
+
+
+def test_the_code_of_extending_md_runs(tmp_path: Path) -> None:
+    """In a process of its own: what it registers must not meet the other tests."""
+    for name, source in re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", EXTENDING, re.DOTALL):
+        (tmp_path / name).write_text(source, encoding="utf-8")
+        assert source.count("\n") < 40
+    (use,) = re.findall(r"```python\n(.*?)```", EXTENDING.partition("## Using them")[2], re.DOTALL)
+    assert len(list(tmp_path.iterdir())) == 2
+    (tmp_path / "use.py").write_text(use + CHECKS, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "use.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "plain.rbnn" in done.stdout
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)

@@ -91,7 +91,7 @@ def test_the_best_epoch_measures_as_it_was_logged(rbnn_run: Path) -> None:
         assert layer.angle == pytest.approx(figures["angle"], abs=1e-4)
         assert layer.relative_error == pytest.approx(figures["error"], abs=1e-6)
         assert (layer.flips, layer.alpha) == (pytest.approx(figures["flips"]), pytest.approx(figures["alpha"]))
-    assert run.measured == f"epoch {epoch + 1} (the best)"
+    assert run.measured == f"epoch {epoch + 1} (best)"
 
 
 def test_without_a_checkpoint_the_log_speaks(rbnn_run: Path, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def claims(runs: Sequence[Analysed]) -> list[Claim]:
             fitting = sum((abs(flip - 0.5) <= HALF) if wanted else (flip < 0.5 - HALF) for flip in flips)
             answer = f"{fitting} of {len(flips)} layers ({_range(flips, 100, ' %')})"
             found.append(Claim("7", name, each.name, answer, fitting == len(flips)))
-    return found
+    return sorted(found, key=lambda claim: claim.figure)
 
 
 def _rotates(each: Analysed) -> bool:

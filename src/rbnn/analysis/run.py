@@ -41,7 +41,7 @@ class Run:
         state = self.network.state
         if "step" in state:  # only the checkpoint that a run resumes from counts steps
             return f"step {state['step']} of epoch {state['epoch'] + 1}"
-        return f"epoch {state['epoch'] + 1} (the best)"
+        return f"epoch {state['epoch'] + 1} (best)"
 
     def missing(self) -> list[str]:
         """What the report could not show for this run and why, one sentence each."""
