@@ -14,6 +14,7 @@
 #include "bits.h"
 #include "dispatch.h"
 #include "program.h"
+#include "sign_conv.h"
 #include "training.h"
 
 namespace nb = nanobind;
@@ -40,6 +41,80 @@ rbnn::Shape same_shape(int threads, const First& first, const Others&... others)
 template <class... Arrays>
 void one_per_image(const rbnn::Shape& shape, const Arrays&... arrays) {
     if (!((arrays.shape(0) == shape.images) && ...)) throw std::invalid_argument("expected one number per image");
+}
+
+using Pictures = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using PicturesOut = nb::ndarray<float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using Planes = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using PlanesOut = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Pair = std::pair<std::size_t, std::size_t>;
+
+// x (images, height, width, in_channels), weight (out_channels, kernel_y, kernel_x, in_channels), both channels last.
+template <class Input, class Weight>
+rbnn::SignConv sign_conv(const Input& x, const Weight& weight, Pair stride, Pair padding, int threads) {
+    const rbnn::SignConv conv{x.shape(0),   x.shape(1),      x.shape(2),       x.shape(3),    weight.shape(0), weight.shape(1),
+                              weight.shape(2), stride.first, stride.second, padding.first, padding.second,  threads};
+    if (weight.shape(3) != x.shape(3) || !conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
+    return conv;
+}
+
+template <class Array>
+void check_output(const rbnn::SignConv& conv, const Array& out) {
+    if (out.shape(0) != conv.images || out.shape(1) != conv.out_height() || out.shape(2) != conv.out_width() ||
+        out.shape(3) != conv.out_channels)
+        throw std::invalid_argument("the output has another shape");
+}
+
+void sign_conv_forward(Pictures x, Pictures weight, Pair stride, Pair padding, PicturesOut out, PlanesOut planes,
+                       NumbersOut mean, NumbersOut inverse_std, int threads) {
+    const rbnn::SignConv conv = sign_conv(x, weight, stride, padding, threads);
+    check_output(conv, out);
+    if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
+    const bool standardised = mean.shape(0) > 0;
+    const rbnn::Shape image{1, conv.in_values(), 1};
+    if (standardised) one_per_image({conv.images, 0, 1}, mean, inverse_std);
+    nb::gil_scoped_release release;
+    const rbnn::SignFilters filters(conv, weight.data());
+    const auto level = [&](std::size_t i) {
+        if (!standardised) return 0.0f;
+        rbnn::image_statistics(image, x.data() + i * image.values, mean.data() + i, inverse_std.data() + i);
+        return mean.data()[i];
+    };
+    rbnn::sign_conv_forward(conv, filters, x.data(), level, reinterpret_cast<std::uint64_t*>(planes.data()), out.data());
+}
+
+void sign_conv_grad_input(Pictures grad, Pictures weight, Pair stride, Pair padding, Pictures x, Numbers mean,
+                          Numbers inverse_std, bool through_tent, float peak, float slope, float support, PicturesOut grad_x,
+                          int threads) {
+    const rbnn::SignConv conv = sign_conv(grad_x, weight, stride, padding, threads);
+    check_output(conv, grad);
+    const bool standardised = mean.shape(0) > 0;
+    const rbnn::Shape image{1, conv.in_values(), 1};
+    if (standardised) one_per_image({conv.images, 0, 1}, mean, inverse_std);
+    if (x.size() != grad_x.size()) throw std::invalid_argument("arrays of one call must have one shape");
+    nb::gil_scoped_release release;
+    const rbnn::SignFilters filters(conv, weight.data());
+    const auto finish = [&](std::size_t i) {
+        const float* at = x.data() + i * image.values;
+        float* out = grad_x.data() + i * image.values;
+        if (through_tent && standardised)
+            rbnn::standardised_sign_backward(image, {peak, slope, support}, out, at, mean.data() + i, inverse_std.data() + i, out);
+        else if (through_tent)
+            rbnn::sign_backward(image, {peak, slope, support}, out, at, out);
+    };
+    rbnn::sign_conv_grad_input(conv, filters, grad.data(), grad_x.data(), finish);
+}
+
+void sign_conv_grad_weight(Pictures grad, Planes planes, Pair size, Pair stride, Pair padding, PicturesOut grad_weight,
+                           int threads) {
+    const rbnn::SignConv conv{grad.shape(0), size.first, size.second, grad_weight.shape(3), grad_weight.shape(0),
+                              grad_weight.shape(1), grad_weight.shape(2), stride.first, stride.second, padding.first,
+                              padding.second, threads};
+    if (!conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
+    check_output(conv, grad);
+    if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
+    nb::gil_scoped_release release;
+    rbnn::sign_conv_grad_weight(conv, grad.data(), reinterpret_cast<const std::uint64_t*>(planes.data()), grad_weight.data());
 }
 
 nb::ndarray<nb::numpy, rbnn::Word, nb::ndim<2>> pack_bits(Images values) {
@@ -243,6 +318,19 @@ NB_MODULE(_core, m) {
             rbnn::add_hardtanh_backward(shape, grad.data(), out.data(), grad_in.data());
         },
         array("grad"), array("out"), array("grad_in"), "threads"_a, "grad_in = grad where |out| < 1, else 0.");
+
+    m.def("sign_conv_forward", &sign_conv_forward, array("x"), array("weight"), "stride"_a, "padding"_a, array("out"),
+          array("planes"), array("mean"), array("inverse_std"), "threads"_a,
+          "Convolve the signs of x, standardised per image unless mean is empty, with a weight of one magnitude per filter. "
+          "Channels last. planes keeps the signs for the gradient.");
+    m.def(
+        "one_magnitude", [](Images x) { return rbnn::one_magnitude(x.shape(0), x.shape(1), x.data()); }, array("x"),
+        "Whether all values of each row have one magnitude; not where one is NaN.");
+    m.def("sign_conv_grad_input", &sign_conv_grad_input, array("grad"), array("weight"), "stride"_a, "padding"_a, array("x"),
+          array("mean"), array("inverse_std"), "through_tent"_a, "peak"_a, "slope"_a, "support"_a, array("grad_x"),
+          "threads"_a, "The gradient for x through the tent, or for its signs.");
+    m.def("sign_conv_grad_weight", &sign_conv_grad_weight, array("grad"), array("planes"), "size"_a, "stride"_a, "padding"_a,
+          array("grad_weight"), "threads"_a, "The gradient for the weight, (out, kernel_y, kernel_x, in).");
 
     nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")

@@ -4,13 +4,7 @@
 #include <cmath>
 
 #include "threads.h"
-
-// One source, one compiled clone per instruction set, chosen when the module is loaded.
-#if defined(__x86_64__) && defined(__gnu_linux__)
-#define RBNN_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define RBNN_CLONES
-#endif
+#include "vectors.h"
 
 namespace rbnn {
 namespace {
@@ -23,6 +17,7 @@ RBNN_CLONES void sign_run(std::size_t n, const float* x, float threshold, float*
 }
 
 RBNN_CLONES void tent_run(std::size_t n, Tent tent, const float* grad, const float* x, float* out) {
+#pragma GCC ivdep  // out may be grad: each value depends on its own place alone
     for (std::size_t i = 0; i < n; ++i) {
         const float size = std::fabs(x[i]);
         const float slope = std::max(tent.peak - tent.slope * size, 0.0f);
@@ -32,15 +27,15 @@ RBNN_CLONES void tent_run(std::size_t n, Tent tent, const float* grad, const flo
 
 // Sums in blocks of floats, blocks in double: as exact as needed, and the inner loop is vectorised.
 constexpr std::size_t kBlock = 256;
-constexpr std::size_t kLanes = 16;
+constexpr std::size_t kParts = 16;
 
 RBNN_CLONES double sum_run(std::size_t n, const float* x) {
     double total = 0.0;
     std::size_t i = 0;
     for (; i + kBlock <= n; i += kBlock) {
-        double lanes[kLanes] = {};
-        for (std::size_t j = 0; j < kBlock; j += kLanes)
-            for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + j + lane];
+        double lanes[kParts] = {};
+        for (std::size_t j = 0; j < kBlock; j += kParts)
+            for (std::size_t lane = 0; lane < kParts; ++lane) lanes[lane] += x[i + j + lane];
         for (double lane : lanes) total += lane;
     }
     for (; i < n; ++i) total += x[i];
@@ -51,9 +46,9 @@ RBNN_CLONES double square_sum_run(std::size_t n, const float* x, float mean) {
     double total = 0.0;
     std::size_t i = 0;
     for (; i + kBlock <= n; i += kBlock) {
-        float lanes[kLanes] = {};
-        for (std::size_t j = 0; j < kBlock; j += kLanes)
-            for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        float lanes[kParts] = {};
+        for (std::size_t j = 0; j < kBlock; j += kParts)
+            for (std::size_t lane = 0; lane < kParts; ++lane) {
                 const float centred = x[i + j + lane] - mean;
                 lanes[lane] += centred * centred;
             }
@@ -63,6 +58,13 @@ RBNN_CLONES double square_sum_run(std::size_t n, const float* x, float mean) {
     return total;
 }
 
+void statistics_run(std::size_t n, const float* x, float* mean, float* inverse_std) {
+    *mean = static_cast<float>(sum_run(n, x) / static_cast<double>(n));
+    const double squares = square_sum_run(n, x, *mean);
+    const float std = static_cast<float>(std::sqrt(squares / static_cast<double>(std::max<std::size_t>(n, 2) - 1)));
+    *inverse_std = 1.0f / std::max(std, kSmallestStd);
+}
+
 // out = tent(x̂)·grad, and its sum and its sum of products with x̂.
 RBNN_CLONES void standardised_tent_run(std::size_t n, Tent tent, const float* grad, const float* x, float mean,
                                        float inverse_std, float* out, double* sum, double* product) {
@@ -70,7 +72,7 @@ RBNN_CLONES void standardised_tent_run(std::size_t n, Tent tent, const float* gr
     std::size_t i = 0;
     for (; i < n; i += kBlock) {
         const std::size_t count = std::min(kBlock, n - i);
-        float lanes[kLanes] = {}, product_lanes[kLanes] = {};
+        float lanes[kParts] = {}, product_lanes[kParts] = {};
         const auto step = [&](std::size_t at, std::size_t lane) {
             const float standard = (x[at] - mean) * inverse_std, size = std::fabs(standard);
             const float slope = std::max(tent.peak - tent.slope * size, 0.0f);
@@ -80,10 +82,10 @@ RBNN_CLONES void standardised_tent_run(std::size_t n, Tent tent, const float* gr
             product_lanes[lane] += value * standard;
         };
         std::size_t j = 0;
-        for (; j + kLanes <= count; j += kLanes)
-            for (std::size_t lane = 0; lane < kLanes; ++lane) step(i + j + lane, lane);
+        for (; j + kParts <= count; j += kParts)
+            for (std::size_t lane = 0; lane < kParts; ++lane) step(i + j + lane, lane);
         for (std::size_t lane = 0; j + lane < count; ++lane) step(i + j + lane, lane);
-        for (std::size_t lane = 0; lane < kLanes; ++lane) total += lanes[lane], total_product += product_lanes[lane];
+        for (std::size_t lane = 0; lane < kParts; ++lane) total += lanes[lane], total_product += product_lanes[lane];
     }
     *sum = total;
     *product = total_product;
@@ -132,14 +134,16 @@ void sign_backward(Shape shape, Tent tent, const float* grad, const float* x, fl
     over_values(shape, [&](std::size_t at, std::size_t n) { tent_run(n, tent, grad + at, x + at, grad_x + at); });
 }
 
-void standardised_sign_forward(Shape shape, const float* x, float* mean, float* inverse_std, float* out) {
-    const std::size_t n = shape.values;
+void image_statistics(Shape shape, const float* x, float* mean, float* inverse_std) {
     over_images(shape, [&](std::size_t image, std::size_t at) {
-        mean[image] = static_cast<float>(sum_run(n, x + at) / static_cast<double>(n));
-        const double squares = square_sum_run(n, x + at, mean[image]);
-        const float std = static_cast<float>(std::sqrt(squares / static_cast<double>(std::max<std::size_t>(n, 2) - 1)));
-        inverse_std[image] = 1.0f / std::max(std, kSmallestStd);
-        sign_run(n, x + at, mean[image], out + at);
+        statistics_run(shape.values, x + at, mean + image, inverse_std + image);
+    });
+}
+
+void standardised_sign_forward(Shape shape, const float* x, float* mean, float* inverse_std, float* out) {
+    over_images(shape, [&](std::size_t image, std::size_t at) {
+        statistics_run(shape.values, x + at, mean + image, inverse_std + image);
+        sign_run(shape.values, x + at, mean[image], out + at);
     });
 }
 

@@ -18,12 +18,14 @@ struct Tent {
 
 // out = +1 where x > 0, else −1.
 void sign_forward(Shape shape, const float* x, float* out);
-// grad_x = grad · tent(x)
+// grad_x = grad · tent(x); grad_x may be grad.
 void sign_backward(Shape shape, Tent tent, const float* grad, const float* x, float* grad_x);
 
-// Per image: mean (summed in double, rounded to float) and 1 / unbiased standard deviation; out = sign(x − mean).
+// Per image: mean (summed in double, rounded to float) and 1 / unbiased standard deviation.
+void image_statistics(Shape shape, const float* x, float* mean, float* inverse_std);
+// The same, and out = sign(x − mean).
 void standardised_sign_forward(Shape shape, const float* x, float* mean, float* inverse_std, float* out);
-// grad_x through the tent at x̂ = (x − mean)·inverse_std and through the standardisation.
+// grad_x through the tent at x̂ = (x − mean)·inverse_std and through the standardisation; grad_x may be grad.
 void standardised_sign_backward(Shape shape, Tent tent, const float* grad, const float* x, const float* mean,
                                 const float* inverse_std, float* grad_x);
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rbnn.functional import sign_conv2d, sign_conv_possible
 from rbnn.methods import Method, create_method
 
 
@@ -41,7 +42,7 @@ class _Binary:
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
         """The layer's map without bias."""
 
-    def _binarized(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _warn_unstepped(self) -> None:
         if self.training and self.method.progress is None and torch.is_grad_enabled():
             warnings.warn(
                 "training a binary layer whose schedule was never stepped: make "
@@ -49,7 +50,6 @@ class _Binary:
                 stacklevel=5,  # the line that called the layer
             )
             self.method.progress = 0.0
-        return self.method.activation(x), self.method.weight(self.weight)
 
     def _describe(self) -> str:
         return f", method={self._made_by[0]!r}"
@@ -65,8 +65,23 @@ class BinaryConv2d(_Binary, nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() == 3:  # one image without a batch: a method must not take its channels for images
             return self.forward(x[None])[0]
-        y = self.method.output(self._linear(*self._binarized(x)), x)
+        self._warn_unstepped()
+        y = self.method.output(self._convolved(x, self.method.weight(self.weight)), x)
         return y if self.bias is None else y + self.bias[:, None, None]
+
+    def _convolved(self, x: Tensor, w: Tensor) -> Tensor:
+        """``conv(activation(x), w)``: on bits where method, layer and device allow it."""
+        if self._plain and type(self.method).activation is Method.activation:
+            binarization = self.method.binarization()
+            if sign_conv_possible(x, w, binarization, self.padding):  # type: ignore[arg-type]
+                return sign_conv2d(x, w, binarization, self.stride, self.padding)  # type: ignore[arg-type]
+        return self._linear(self.method.activation(x), w)
+
+    @property
+    def _plain(self) -> bool:
+        """Zero padding by numbers, no dilation, no groups."""
+        numbers = self.padding_mode == "zeros" and not isinstance(self.padding, str)
+        return numbers and self.dilation == (1, 1) and self.groups == 1
 
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
         return self._conv_forward(a, w, None)  # type: ignore[no-any-return]
@@ -85,7 +100,8 @@ class BinaryLinear(_Binary, nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() == 1:
             return self.forward(x[None])[0]
-        y = self.method.output(self._linear(*self._binarized(x)), x)
+        self._warn_unstepped()
+        y = self.method.output(self._linear(self.method.activation(x), self.method.weight(self.weight)), x)
         return y if self.bias is None else y + self.bias
 
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:

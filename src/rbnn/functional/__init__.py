@@ -1,6 +1,12 @@
 """The mathematics of binary networks, as pure functions on tensors."""
 
-from rbnn.functional.binarize import add_hardtanh, binarize, binarize_standardised, straight_through
+from rbnn.functional.binarize import (
+    Binarization,
+    add_hardtanh,
+    binarize,
+    binarize_standardised,
+    straight_through,
+)
 from rbnn.functional.estimators import (
     ESTIMATORS,
     Derivative,
@@ -32,9 +38,11 @@ from rbnn.functional.rotation import (
     standardise,
 )
 from rbnn.functional.shortcut import option_a
+from rbnn.functional.sign_conv import sign_conv2d, sign_conv_possible
 
 __all__ = [
     "ESTIMATORS",
+    "Binarization",
     "Derivative",
     "add_hardtanh",
     "adjustable_weight",
@@ -61,6 +69,8 @@ __all__ = [
     "sharpness",
     "sharpness_and_gain",
     "sign",
+    "sign_conv2d",
+    "sign_conv_possible",
     "standardise",
     "straight_through",
     "training_aware",

@@ -5,6 +5,7 @@ one backward, and nothing is kept for backward but the input, which the network 
 estimators that are not tents, plain torch computes the same values.
 """
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -35,6 +36,17 @@ def binarize_standardised(x: Tensor, derivative: Derivative) -> Tensor:
     variance = centred.square().sum(dims, keepdim=True) / max(prod(x.shape[1:]) - 1, 1)
     # Clamped before the root: its derivative at 0 is infinite, and infinity times 0 is NaN.
     return binarize(centred / variance.clamp_min(SMALLEST_STD**2).sqrt(), derivative)
+
+
+@dataclass(frozen=True)
+class Binarization:
+    """How values become signs: ``sign(x)`` or, standardised, ``sign(x̂)``, with ``derivative`` for d sign/dx."""
+
+    derivative: Derivative
+    standardised: bool = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return binarize_standardised(x, self.derivative) if self.standardised else binarize(x, self.derivative)
 
 
 def straight_through(value: Tensor, soft: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rbnn.errors import NotBinary
-from rbnn.functional import Derivative, estimator, sharpness_and_gain, sign
+from rbnn.functional import Binarization, Derivative, estimator, sharpness_and_gain, sign
 from rbnn.methods._form import BinaryForm
 
 T_MIN, T_MAX = -2.0, 1.0
@@ -19,8 +19,8 @@ class Method(nn.Module, ABC):
     """How one layer is binarized.  One instance per layer: its rotations, scales and moments live here, so that
     ``state_dict``, ``.to()`` and DistributedDataParallel just work.
 
-    A subclass gives ``weight`` and ``activation``; the rest has defaults.  Its constructor takes the layer's initial
-    weight and keyword options; the keywords are what ``options`` in a recipe may set.
+    A subclass gives ``weight``, and ``binarization`` or ``activation``; the rest has defaults.  Its constructor takes
+    the layer's initial weight and keyword options; the keywords are what ``options`` in a recipe may set.
     """
 
     progress: float | None = None
@@ -47,9 +47,13 @@ class Method(nn.Module, ABC):
     def weight(self, w: Tensor) -> Tensor:
         """The binarized weight, differentiable: signs times scale."""
 
-    @abstractmethod
+    def binarization(self) -> Binarization:
+        """How activations become signs, where they are ±1 and nothing else: the layer may then compute with bits."""
+        raise NotImplementedError("a method has a binarization or an activation of its own")
+
     def activation(self, x: Tensor) -> Tensor:
         """The binarized activation, differentiable."""
+        return self.binarization()(x)
 
     def output(self, y: Tensor, x: Tensor) -> Tensor:
         """What becomes of the layer's output ``y``, still without bias, for the input ``x`` (before binarization)."""

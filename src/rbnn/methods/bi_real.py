@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from rbnn.functional import binarize, mean_magnitude, per_filter, straight_through
+from rbnn.functional import Binarization, binarize, mean_magnitude, per_filter, straight_through
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
@@ -37,5 +37,5 @@ class BiReal(Method):
         scaled = per_filter(mean_magnitude(w.detach()), w) * signs
         return scaled if self.gradient == "paper" else straight_through(scaled, signs)
 
-    def activation(self, x: Tensor) -> Tensor:
-        return binarize(x, self.derivative(self.estimator))
+    def binarization(self) -> Binarization:
+        return Binarization(self.derivative(self.estimator))

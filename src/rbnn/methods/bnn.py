@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import binarize
+from rbnn.functional import Binarization, binarize
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
@@ -32,8 +32,8 @@ class BNN(Method):
     def weight(self, w: Tensor) -> Tensor:
         return binarize(w, self.derivative(self.weight_estimator))
 
-    def activation(self, x: Tensor) -> Tensor:
-        return binarize(x, self.derivative(self.estimator))
+    def binarization(self) -> Binarization:
+        return Binarization(self.derivative(self.estimator))
 
     @torch.no_grad()
     def after_step(self, w: Tensor) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from rbnn.functional import binarize, mean_magnitude, per_filter
+from rbnn.functional import Binarization, binarize, mean_magnitude, per_filter
 from rbnn.methods._method import Method
 from rbnn.methods._options import between, estimators, one_of
 from rbnn.methods._registry import register_method
@@ -54,8 +54,8 @@ class BNNPlus(Method):
     def weight(self, w: Tensor) -> Tensor:
         return per_filter(self.alpha, w) * binarize(w, self.derivative(self.weight_estimator))
 
-    def activation(self, x: Tensor) -> Tensor:
-        return binarize(x, self.derivative(self.estimator))
+    def binarization(self) -> Binarization:
+        return Binarization(self.derivative(self.estimator))
 
     def penalty(self, w: Tensor) -> Tensor | None:
         distance = w.abs() - per_filter(self.alpha, w)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import Derivative, binarize, mean_magnitude, per_filter, standardise
+from rbnn.functional import Binarization, Derivative, binarize, mean_magnitude, per_filter, standardise
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
@@ -41,8 +41,8 @@ class IRNet(Method):
         standard = self.before_sign(w)
         return per_filter(self.scale(standard), w) * binarize(standard, self._derivative())
 
-    def activation(self, x: Tensor) -> Tensor:
-        return binarize(x, self._derivative())
+    def binarization(self) -> Binarization:
+        return Binarization(self._derivative())
 
     def _derivative(self) -> Derivative:
         return self.derivative(self.estimator, self.t_min, self.t_max)

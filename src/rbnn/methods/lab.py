@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import binarize, sign, straight_through
+from rbnn.functional import Binarization, sign, straight_through
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
@@ -46,8 +46,8 @@ class LAB(Method):
     def weight(self, w: Tensor) -> Tensor:
         return straight_through(self.scale(w) * sign(w), w)
 
-    def activation(self, x: Tensor) -> Tensor:
-        return binarize(x, self.derivative(self.estimator))
+    def binarization(self) -> Binarization:
+        return Binarization(self.derivative(self.estimator))
 
     @torch.no_grad()
     def after_step(self, w: Tensor) -> None:

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from rbnn.errors import ConfigError, TrainingError
 from rbnn.functional import (
+    Binarization,
     adjustable_weight,
     binarize,
-    binarize_standardised,
     estimator,
     mean_magnitude,
     optimise_rotation,
@@ -121,12 +121,11 @@ class RBNN(Method):
         signs = binarize(self.before_sign(w), estimator(self.estimator, *self._sharpness()))
         return signs * per_filter(self.scale, w)
 
-    def activation(self, x: Tensor) -> Tensor:
+    def binarization(self) -> Binarization:
         t, k = self._sharpness()
         if self.floored:
             t, k = max(t, 1.0), 1.0
-        derivative = estimator(self.estimator, t, k)
-        return binarize_standardised(x, derivative) if self.standardise else binarize(x, derivative)
+        return Binarization(estimator(self.estimator, t, k), self.standardise)
 
     def binary_form(self, w: Tensor) -> BinaryForm:
         return replace(super().binary_form(w), centred=self.standardise)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rbnn.functional import binarize, mean_magnitude, per_filter, straight_through
+from rbnn.functional import Binarization, binarize, mean_magnitude, per_filter, straight_through
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators, one_of
@@ -43,8 +43,8 @@ class XNORNet(Method):
         magnitude = magnitude.detach()
         return straight_through(magnitude * signs, magnitude * signs + w / w[0].numel())
 
-    def activation(self, x: Tensor) -> Tensor:
-        return binarize(x, self.derivative(self.estimator))
+    def binarization(self) -> Binarization:
+        return Binarization(self.derivative(self.estimator))
 
     def output(self, y: Tensor, x: Tensor) -> Tensor:
         return y * self.magnitudes(x) if self.k_map else y

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError, NotBinary
-from rbnn.functional import binarize, mean_magnitude, per_filter
+from rbnn.functional import Binarization, binarize, mean_magnitude, per_filter
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators, one_of
@@ -80,8 +80,8 @@ class XNORPlusPlus(Method):
         signs = binarize(w, self.derivative(self.estimator))
         return signs if self.alpha is None else signs * per_filter(self.alpha, w)
 
-    def activation(self, x: Tensor) -> Tensor:
-        return binarize(x, self.derivative(self.estimator))
+    def binarization(self) -> Binarization:
+        return Binarization(self.derivative(self.estimator))
 
     def output(self, y: Tensor, x: Tensor) -> Tensor:
         if self.case == 1:

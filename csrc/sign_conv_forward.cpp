@@ -1,0 +1,170 @@
+// The forward pass: xor and popcount.
+//
+// Zero padding has bit 0 and must count as nothing:
+//
+//   acc = Σ_inside (C − 2·popcount(a xor w)) = inside·C + 2·Σ_outside popcount(w) − 2·(popcount over all taps)
+//
+// and everything but the last term is `base`, one row of numbers per kind of border.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "sign_conv.h"
+#include "threads.h"
+#include "vectors.h"
+
+namespace rbnn {
+
+bool SignConv::supported() const {
+    return in_channels % kLanes == 0 && out_channels % kLanes == 0 && in_channels * out_channels > 0 &&
+           width + 2 * padding_x <= 64 && height > 0 && width > 0 && kernel_y * kernel_x > 0 &&
+           kernel_y <= height + 2 * padding_y && kernel_x <= width + 2 * padding_x && stride_x * stride_y > 0;
+}
+
+SignFilters::SignFilters(const SignConv& conv, const float* weight)
+    : positive(conv.out_channels * conv.taps() * conv.in_channels), scale(conv.out_channels) {
+    const std::size_t values = conv.taps() * conv.in_channels;
+    for (std::size_t o = 0; o < scale.size(); ++o) scale[o] = std::fabs(weight[o * values]);
+    for (std::size_t i = 0; i < positive.size(); ++i) positive[i] = weight[i] > 0.0f;
+}
+
+bool one_magnitude(std::size_t rows, std::size_t values, const float* x) {
+    bool one = true;
+    for (std::size_t row = 0; row < rows; ++row, x += values)
+        for (std::size_t i = 0; i < values; ++i) one &= std::fabs(x[i]) == std::fabs(x[0]);
+    return one;
+}
+
+namespace {
+
+using Word = std::uint64_t;
+
+constexpr std::size_t kWordBytes = sizeof(Word);
+
+struct Plan {
+    SignConv conv;
+    std::size_t pixel, run, words;      // bytes of a pixel, of a tap row; words of all taps
+    std::size_t line;                   // bytes of a padded row of pixels
+    std::vector<Word> weights;          // (out_channels, words)
+    std::vector<std::int32_t> base;     // (kinds of border, out_channels)
+    std::vector<std::size_t> base_at;   // per output pixel
+};
+
+// Taps lo … hi of a window at `at` that lie in a picture of `size` values.
+std::pair<std::size_t, std::size_t> inside(std::size_t at, std::size_t kernel, std::size_t padding, std::size_t size) {
+    const std::size_t low = at < padding ? std::min(padding - at, kernel) : 0;
+    const std::size_t high = size + padding > at ? std::min(size + padding - at, kernel) : 0;
+    return {low, std::max(low, high)};
+}
+
+Plan make_plan(const SignConv& conv, const SignFilters& filters) {
+    Plan plan{conv, conv.in_channels / 8, conv.kernel_x * (conv.in_channels / 8), 0, 0, {}, {}, {}};
+    plan.words = (conv.kernel_y * plan.run + kWordBytes - 1) / kWordBytes;
+    plan.line = (conv.width + 2 * conv.padding_x) * plan.pixel;
+    const std::size_t values = conv.taps() * conv.in_channels;
+    plan.weights.assign(conv.out_channels * plan.words, 0);
+    std::vector<std::int32_t> ones(conv.out_channels * conv.taps(), 0);
+    for (std::size_t o = 0; o < conv.out_channels; ++o)
+        for (std::size_t i = 0; i < values; ++i)
+            if (filters.positive[o * values + i]) {
+                plan.weights[o * plan.words + i / 64] |= Word{1} << (i % 64);
+                ++ones[o * conv.taps() + i / conv.in_channels];
+            }
+    const std::size_t kinds_x = (conv.kernel_x + 1) * (conv.kernel_x + 1), kinds_y = (conv.kernel_y + 1) * (conv.kernel_y + 1);
+    std::vector<bool> known(kinds_y * kinds_x);
+    plan.base.resize(known.size() * conv.out_channels);
+    for (std::size_t y = 0; y < conv.out_height(); ++y)
+        for (std::size_t x = 0; x < conv.out_width(); ++x) {
+            const auto [top, bottom] = inside(y * conv.stride_y, conv.kernel_y, conv.padding_y, conv.height);
+            const auto [left, right] = inside(x * conv.stride_x, conv.kernel_x, conv.padding_x, conv.width);
+            const std::size_t kind = (top * (conv.kernel_y + 1) + bottom) * kinds_x + left * (conv.kernel_x + 1) + right;
+            plan.base_at.push_back(kind * conv.out_channels);
+            if (known[kind]) continue;
+            known[kind] = true;
+            for (std::size_t o = 0; o < conv.out_channels; ++o) {
+                std::size_t sum = (bottom - top) * (right - left) * conv.in_channels;
+                for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
+                    for (std::size_t kx = 0; kx < conv.kernel_x; ++kx)
+                        if (ky < top || ky >= bottom || kx < left || kx >= right)
+                            sum += 2 * static_cast<std::size_t>(ones[o * conv.taps() + ky * conv.kernel_x + kx]);
+                plan.base[kind * conv.out_channels + o] = static_cast<std::int32_t>(sum);
+            }
+        }
+    return plan;
+}
+
+// One row of pixels: a bit per channel, pixel after pixel; and a plane per channel, a bit per pixel.
+RBNN_CLONES void pack_row(const SignConv& conv, const float* x, float level, std::uint8_t* bytes, Word* planes) {
+    const std::size_t channels = conv.in_channels;
+    std::memset(planes, 0, conv.stride_x * channels * sizeof *planes);
+    for (std::size_t i = 0; i < conv.width; ++i, x += channels) {
+        const std::size_t column = i + conv.padding_x;
+        Word* plane = planes + column % conv.stride_x * channels;
+        const Word bit = Word{1} << (column / conv.stride_x);
+        for (std::size_t c = 0; c < channels; ++c) plane[c] |= x[c] > level ? bit : 0;
+        for (std::size_t c = 0; c < channels; c += 8) {
+            unsigned byte = 0;
+            for (unsigned j = 0; j < 8; ++j) byte |= static_cast<unsigned>(x[c + j] > level) << j;
+            *bytes++ = static_cast<std::uint8_t>(byte);
+        }
+    }
+}
+
+template <std::size_t kWords>
+RBNN_INLINE_ALWAYS void count_pixels(const Plan& plan, const Word* patches, std::size_t words_given, std::size_t first,
+                                     std::size_t count, const float* scale, std::int32_t* counts, float* out) {
+    const std::size_t words = kWords ? kWords : words_given, channels = plan.conv.out_channels;
+    for (std::size_t pixel = 0; pixel < count; ++pixel, patches += words, out += channels) {
+        const Word* weight = plan.weights.data();
+        for (std::size_t o = 0; o < channels; ++o, weight += words) {
+            int total = 0;
+            for (std::size_t i = 0; i < words; ++i) total += __builtin_popcountll(patches[i] ^ weight[i]);
+            counts[o] = total;
+        }
+        const std::int32_t* base = plan.base.data() + plan.base_at[first + pixel];
+        for (std::size_t o = 0; o < channels; ++o) out[o] = static_cast<float>(base[o] - 2 * counts[o]) * scale[o];
+    }
+}
+
+RBNN_CLONES void count_row(const Plan& plan, const Word* patches, std::size_t first, std::size_t count, const float* scale,
+                           std::int32_t* counts, float* out) {
+    switch (plan.words) {
+        case 3: return count_pixels<3>(plan, patches, 3, first, count, scale, counts, out);
+        case 5: return count_pixels<5>(plan, patches, 5, first, count, scale, counts, out);
+        case 9: return count_pixels<9>(plan, patches, 9, first, count, scale, counts, out);
+        default: return count_pixels<0>(plan, patches, plan.words, first, count, scale, counts, out);
+    }
+}
+
+}  // namespace
+
+void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const float* x,
+                       const std::function<float(std::size_t)>& level, std::uint64_t* planes, float* out) {
+    const Plan plan = make_plan(conv, filters);
+    const std::size_t width = conv.out_width();
+    parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
+        // Rows above and below the picture stay zero, like the margins.
+        std::vector<std::uint8_t> bytes((conv.height + 2 * conv.padding_y) * plan.line, 0);
+        std::vector<Word> patches(width * plan.words, 0);
+        std::vector<std::int32_t> counts(conv.out_channels);
+        for (std::size_t image = begin; image < end; ++image) {
+            const float threshold = level(image);
+            for (std::size_t y = 0; y < conv.height; ++y)
+                pack_row(conv, x + image * conv.in_values() + y * conv.width * conv.in_channels, threshold,
+                         bytes.data() + (y + conv.padding_y) * plan.line + conv.padding_x * plan.pixel,
+                         planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels);
+            for (std::size_t y = 0; y < conv.out_height(); ++y) {
+                auto* patch = reinterpret_cast<std::uint8_t*>(patches.data());
+                for (std::size_t i = 0; i < width; ++i, patch += plan.words * kWordBytes) {
+                    const std::uint8_t* from = bytes.data() + y * conv.stride_y * plan.line + i * conv.stride_x * plan.pixel;
+                    for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
+                        std::memcpy(patch + ky * plan.run, from + ky * plan.line, plan.run);
+                }
+                count_row(plan, patches.data(), y * width, width, filters.scale.data(), counts.data(),
+                          out + image * conv.out_values() + y * width * conv.out_channels);
+            }
+        }
+    });
+}
+
+}  // namespace rbnn
