@@ -84,8 +84,7 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
     heights = [place[0] for place in places]
     for index in range(1, len(heights)):
         heights[index] = max(heights[index], heights[index - 1] + least)
-    over = max(0.0, heights[-1] - 1.0) if heights else 0.0
-    heights = [height - over for height in heights]
+    heights[-1:] = [min(height, 1.0) for height in heights[-1:]]
     for index in range(len(heights) - 2, -1, -1):
         heights[index] = min(heights[index], heights[index + 1] - least)
     for height, (_, _, text, shade) in zip(heights, places, strict=True):

@@ -107,7 +107,7 @@ def _over_epochs(axes: Axes, unit: str) -> None:
 
 def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float | None], title: str, unit: str,
               caption: str, reference: tuple[float, str] | None = None, logarithmic: bool = False,
-              factor: float = 1.0) -> Figure:  # fmt: skip
+              factor: float = 1.0, bottom: float | None = None) -> Figure:  # fmt: skip
     """A measure of each binary layer, one line per run; ``reference``: a value to compare with and its name."""
     names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
     series = [(each, [(layer.name, value(layer)) for layer in each.layers]) for each in runs]
@@ -125,6 +125,8 @@ def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float
                     places, numbers = zip(*known, strict=True)
                     axes.plot(places, numbers, color=colour(each.number), linestyle=dash(each.number), marker="o")
                     ends.append((places[-1], numbers[-1], each.name, colour(each.number)))
+            if bottom is not None:
+                axes.set_ylim(bottom=bottom)
             if logarithmic:
                 axes.set_yscale("log")
                 axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
@@ -209,7 +211,7 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
     )
     columns = "run", "layer", "low", "high", "share"
     panels = tuple((titles[name], small(name)) for name in names)
-    return Figure("histograms", "Weights before binarization", caption, columns, rows, draw, panels)
+    return Figure("histograms", "Histogram of each layer", caption, columns, rows, draw, panels)
 
 
 def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:

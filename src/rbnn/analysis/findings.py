@@ -48,7 +48,7 @@ def claims(runs: Sequence[Analysed]) -> list[Claim]:
             pair = f"{ours.name} against {theirs.name}"
             found.append(_wins("2a", "RBNN's cosine similarity is higher in every layer", pair, ours, theirs,
                                lambda a, b: a.cosine > b.cosine))  # fmt: skip
-            found.append(_wins("2b", "RBNN's quantisation error (relative to the weight) is lower in every layer", pair,
+            found.append(_wins("2b", "RBNN's relative quantisation error is lower in every layer", pair,
                                ours, theirs, lambda a, b: a.relative_error < b.relative_error))  # fmt: skip
     for each in [*of_rbnn, *of_xnor]:
         two = [layer.two_modes for layer in each.layers if layer.two_modes is not None]

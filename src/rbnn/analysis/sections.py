@@ -88,7 +88,7 @@ def _flips(runs: list[Analysed]) -> list[Figure]:
         per_layer(runs, "flips", lambda layer: layer.flips, "Flips from initialisation", "% of the signs",
                   "How many signs are not what the initial weights had. Half (dotted) is what chance or any random "
                   "rotation gives. Figure 7 of the paper: RBNN is near 50 % in every layer, XNOR-Net far below.",
-                  (0.5, "chance"), factor=100.0),
+                  (0.5, "chance"), factor=100.0, bottom=0.0),
         spread(runs, "epoch_flips", "epoch_flips", "Flips from epoch to epoch", "% of the signs",
                "How many signs changed within an epoch, from the second on: mean of the layers (line) and their range "
                "(band). It should fade out as the network settles; a jump means that a rotation was updated.",
