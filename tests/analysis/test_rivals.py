@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from packed_networks import image_for, one_operation, signs, small_network
 
-from rbnn.analysis.float_twin import float_twin
+from rbnn.analysis.float_twin import float_twin, without_bytes
 from rbnn.analysis.rivals import contenders
 from rbnn.graph import Graph
 from rbnn.kinds import ACTIVATIONS, KINDS
@@ -112,7 +112,7 @@ CASES: list[tuple[str, dict[str, Shape], dict[str, Shape], dict[str, Any], dict[
 
 
 def test_every_kind_is_there() -> None:
-    assert {case[0] for case in CASES} | {"activation"} == set(KINDS)
+    assert {case[0] for case in CASES} | {"int8_conv", "quantize"} == set(KINDS)  # these two: see without_bytes
 
 
 @every_engine
@@ -151,6 +151,37 @@ def test_the_twin_has_the_weights_as_numbers_and_no_signs() -> None:
     images = np.float32([2, 5, 0.5, -8]).reshape(1, 4, 1, 1)
     assert reference.run(float_twin(graph), images).tolist() == [[-4.0, 1.0]]
     assert reference.run(graph, images).tolist() == [[0.5, -4.0]]
+
+
+@pytest.mark.parametrize("zero", [90, 30, None])
+def test_bytes_become_floats(zero: float | None) -> None:
+    """u = round(90 x + 90) and Σ w·(u − zero): without rounding, up to half a step for each of 27 taps."""
+    weight = np.random.default_rng(0).integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
+    tensors = {"weight": weight, "scale": np.full(8, 0.01, np.float32)}
+    if zero is not None:
+        tensors["zero"] = np.full(3, zero, np.float32)
+    graph = one_operation(
+        "int8_conv", {"x": (6, 7, 3)}, {"float": (6, 7, 8)}, tensors, {"kernel": [3, 3], "padding": [1, 1]}
+    )  # fmt: skip
+    images = image_for(graph, np.random.default_rng(0)).clip(-1, 1.8)
+    plain = without_bytes(graph)
+    plain.check()
+    assert all(buffer.type == "float" for buffer in plain.buffers.values())
+    assert [o.kind for o in plain.operations].count("affine") == (zero != 90)
+    largest = 0.01 * 0.5 * np.abs(weight.astype(int)).sum((1, 2, 3)).max()
+    difference = np.abs(reference.run(plain, images) - reference.run(graph, images)).max()
+    assert 1e-3 < difference < largest
+    assert np.abs(reference.run(graph, images)).max() > 5 * largest
+
+
+def test_int8_weights_of_a_float_layer_are_numbers() -> None:
+    graph = one_operation(
+        "float_conv", {"x": (1, 1, 2)}, {"float": (1, 1, 1)}, {"weight": np.int8([[[[3, -5]]]])}, {"kernel": [1, 1]}
+    )  # fmt: skip
+    images = np.float32([2, 0.5]).reshape(1, 2, 1, 1)
+    assert reference.run(float_twin(graph), images).tolist() == [[3.5]]
+    for engine in (by_torch, by_onnxruntime, by_openvino):
+        agree(engine, float_twin(graph), images)
 
 
 def test_a_threshold_becomes_a_shift() -> None:

@@ -91,6 +91,12 @@ def test_what_is_not_installed_is_left_out(net: Path) -> None:
     assert "torch is left out: pip install 'rbnn[train]' (lacks torch)" in found["left_out"]
 
 
+def test_the_table_says_what_to_install(net: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_TORCH, "bench", str(net), "--seconds", "0.01"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    assert "openvino is left out: pip install 'rbnn[bench]'" in said
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

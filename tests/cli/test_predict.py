@@ -102,6 +102,22 @@ def test_accuracy_of_a_packed_file(renamed: str, place: Path, rbnn: Rbnn) -> Non
     assert "on 11 test images of image-folder: top-1" in rbnn(*words).out
 
 
+def test_accuracy_without_names_of_classes(place: Path, rbnn: Rbnn) -> None:
+    graph = small_network()
+    packfile.write(replace(graph, input=replace(graph.input, classes=())), place / "plain.rbnn")
+    words = "--data", "image-folder", "--data-dir", place, "--json"
+    assert rbnn("eval", "plain.rbnn", *words).out == rbnn("eval", "net.rbnn", *words).out
+
+
+def test_names_are_printed_as_they_are(place: Path, rbnn: Rbnn) -> None:
+    graph = small_network()
+    names = "[bold]a", "[/b]", "c", "d", "[train]"
+    packfile.write(replace(graph, input=replace(graph.input, classes=names)), place / "odd.rbnn")
+    (place / "image-folder" / "test" / "a" / "0.png").rename(place / "[red].png")
+    text = rbnn("predict", "odd.rbnn", "[red].png").out
+    assert all(name in text for name in (*names, "[red].png"))
+
+
 def variant(name: str) -> Graph:
     """A network that commands for pictures cannot serve."""
     graph = small_network()

@@ -1,7 +1,8 @@
 """The float twin of a packed network: the same layers with numbers in place of bits, as a graph of its own.
 
 Binary convolutions become float ones with the weights ±1, signs are left out, and where only a sign followed a
-convolution (its threshold) stands what the sign was made from: acc − threshold, between −1 and 1.
+convolution (its threshold) stands what the sign was made from: acc − threshold, between −1 and 1.  Layers of whole
+numbers get float weights of the same size, and bytes are left out.
 """
 
 from dataclasses import replace
@@ -16,11 +17,48 @@ from rbnn.runtime.reference import unpack
 
 
 def float_twin(graph: Graph) -> Graph:
-    """A graph without bits that does the same multiply-adds."""
+    """A graph without bits or bytes that does the same multiply-adds."""
+    graph = without_bytes(graph)
     twin = _Twin(graph)
     for operation in graph.operations:
         twin.add(operation)
     return Graph(graph.input, twin.name(graph.output), twin.buffers, twin.operations, twin.tensors)
+
+
+def without_bytes(graph: Graph) -> Graph:
+    """The same network with int8 layers as float ones; bits stay."""
+    buffers = {name: buffer for name, buffer in graph.buffers.items() if buffer.type != "bytes"}
+    tensors = dict(graph.tensors)
+    for name, array in graph.tensors.items():
+        if array.dtype == np.int8:
+            tensors[name] = array.astype(np.float32)
+    plain = Graph(graph.input, graph.output, buffers, [], tensors)
+    makers = {each.outputs["bytes"]: each for each in graph.operations if each.kind == "quantize"}
+    for operation in graph.operations:
+        if operation.kind == "int8_conv":
+            _add_as_float(plain, operation, makers[operation.inputs["x"]])
+        elif operation.kind != "quantize":
+            plain.operations.append(operation)
+    return plain
+
+
+def _add_as_float(graph: Graph, operation: Operation, quantize: Operation) -> None:
+    """Σ w·(u − zero) with u = x·scale + shift, not rounded: where shift is zero, Σ (w·scale)·x."""
+    scale, shift = (graph.tensors[quantize.tensors[role]] for role in ("scale", "shift"))
+    zero = graph.tensors[operation.tensors["zero"]] if "zero" in operation.tensors else np.zeros_like(shift)
+    source, name, weight = quantize.inputs["x"], f"{operation.name} as floats", operation.tensors["weight"]
+    if np.allclose(shift, zero, atol=1e-3):
+        graph.tensors[name] = graph.tensors[weight] * scale
+        weight = name
+    else:
+        roles = {"scale": quantize.tensors["scale"], "shift": f"{name}.shift"}
+        graph.tensors[roles["shift"]] = shift - zero
+        graph.buffers[name] = Buffer("float", graph.buffers[source].shape)
+        graph.operations.append(Operation("affine", name, {"x": source}, {"float": name}, roles))
+        source = name
+    tensors = {role: tensor for role, tensor in operation.tensors.items() if role != "zero"} | {"weight": weight}
+    inputs = operation.inputs | {"x": source}
+    graph.operations.append(replace(operation, kind="float_conv", inputs=inputs, tensors=tensors))
 
 
 class _Twin:

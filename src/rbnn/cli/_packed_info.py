@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rbnn import packfile
@@ -55,14 +56,14 @@ def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
-    title = f"{path}, for one picture of {as_shape(shape)}, one thread, {choose_kernels()} kernels"
+    title = f"{escape(str(path))}, for one picture of {as_shape(shape)}, one thread, {choose_kernels()} kernels"
     table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("layer", "kind", "weight", "output", "bits", "MACs", "bytes", "ms", "time", "GMAC/s"):
         table.add_column(column, justify="left" if column in ("layer", "kind") else "right", no_wrap=True)
     longest = max(console.width - OTHER_COLUMNS, 12)
     for each in costs.operations:
         table.add_row(
-            shorten(each.name, longest),
+            escape(shorten(each.name, longest)),
             shorten(each.kind, 13),
             as_shape(each.weight),
             as_shape(each.output),
@@ -80,7 +81,7 @@ def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
     for heading, lines in (("Why not smaller", why_not_smaller(costs)), ("Why not faster", why_not_faster(costs))):
         console.print(f"\n[bold]{heading}[/bold]")
         for line in lines:
-            console.print(f"- {line}")
+            console.print(f"- {line}", markup=False)
 
 
 def why_not_smaller(costs: PackedCosts) -> list[str]:

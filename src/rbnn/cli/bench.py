@@ -10,6 +10,7 @@ from typing import Any
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rbnn import _core
@@ -133,7 +134,7 @@ def _print(figures: dict[str, Any]) -> None:
     console = Console(highlight=False)
     batch, threads = plural(figures["batch"], "picture"), plural(figures["threads"], "thread")
     size = as_shape(figures["input"])
-    table = Table(title=f"{figures['net']}: {batch} of {size}, {threads}, {figures['kernels']} kernels")
+    table = Table(title=f"{escape(figures['net'])}: {batch} of {size}, {threads}, {figures['kernels']} kernels")
     for heading in ("engine", "numbers"):
         table.add_column(heading)
     for heading in ("best ms", "median ms", "time against ours"):
@@ -152,4 +153,4 @@ def _print(figures: dict[str, Any]) -> None:
             f"its answers differ from ours by at most {binary['largest_difference']:.2g}."
         )
     for sentence in figures["left_out"]:
-        console.print(sentence)
+        console.print(sentence, markup=False)

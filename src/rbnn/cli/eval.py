@@ -74,19 +74,23 @@ def _packed(options: Eval) -> tuple[dict[str, float], int, str]:
     side = picture_side(options.net, session.graph)
     if not options.data:
         raise ConfigError(f"{options.net} does not know its data set: add --data NAME")
-    tests = _tests(options, options.data, session.classes, session.input_shape[0])
+    names = session.classes or tuple(map(str, range(session.graph.buffers[session.graph.output].shape[2])))
+    tests = _tests(options, options.data, names, session.input_shape[0], named=bool(session.classes))
     if isinstance(tests, ImageSet) and tests.image_size != side:
         raise DataError(f"{options.net} takes pictures of {side}×{side}, those of {tests.name} have {tests.image_size}")
     normalised = normalisation(options.net, session.graph)
     return evaluate(session, tests, *normalised, options.batch_size), len(tests), tests.name
 
 
-def _tests(options: Eval, name: str, classes: tuple[str, ...], channels: int) -> ImageSet | FolderSet:
-    """The test set, if it is one that the network has been trained for."""
+def _tests(
+    options: Eval, name: str, classes: tuple[str, ...], channels: int, named: bool = True
+) -> ImageSet | FolderSet:
+    """The test set, if it is one that the network has been trained for: the same classes, or as many without names."""
     from rbnn import data
 
     tests = data.load(name, options.data_dir, "test")
-    if (tests.classes, tests.channels) != (classes, channels):
+    same = tests.classes == classes if named else len(tests.classes) == len(classes)
+    if not same or tests.channels != channels:
         raise DataError(
             f"{options.net} knows {len(classes)} classes of {channels}-channel pictures; {name} has others: "
             "choose the data set that it was trained on"

@@ -113,12 +113,14 @@ def _trained(path: Path) -> Classifier:
 
 def _print(answers: list[dict[str, Any]]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table("picture", "class")
     table.add_column("probability", justify="right")
     for answer in answers:
         for rank, found in enumerate(answer["top"]):
-            table.add_row("" if rank else answer["image"], found["class"], f"{100 * found['probability']:.1f} %")
+            words = ("" if rank else answer["image"]), found["class"]
+            table.add_row(*map(escape, words), f"{100 * found['probability']:.1f} %")
         table.add_section()
     Console(highlight=False).print(table)

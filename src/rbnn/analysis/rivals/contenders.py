@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rbnn.analysis.float_twin import float_twin
+from rbnn.analysis.float_twin import float_twin, without_bytes
 from rbnn.analysis.race import race
 from rbnn.graph import Graph
 from rbnn.runtime import Session
@@ -78,7 +78,7 @@ def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> It
 
         yield Contender("openvino", "float32", _openvino(to_openvino(twin, len(images)), images, threads))
         yield Contender("openvino", "int8", _openvino(small, images, threads))
-        yield Contender("openvino", "1-bit", _openvino(to_openvino(graph, len(images)), images, threads))
+        yield Contender("openvino", "1-bit", _openvino(to_openvino(without_bytes(graph), len(images)), images, threads))
 
 
 def _torch(twin: Graph, images: Images, threads: int) -> Call:
