@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from packed_networks import small_network
 
 from rbnn import packfile
 from rbnn.analysis.analysed import Timed
 from rbnn.analysis.findings import claims, findings, findings_of
 from rbnn.analysis.packed_costs import OperationCosts, PackedCosts
-from rbnn.analysis.report import Report, read
+from rbnn.analysis.report import Report, read, write_page
 from rbnn.cli import main
 
 SECTIONS = ("summary", "curves", "layers", "weights", "flips", "alpha", "gradients", "costs", "configuration")
@@ -279,6 +280,20 @@ def test_what_belongs_to_a_layer_is_timed_with_it() -> None:
     assert timed.milliseconds == pytest.approx(4.0)
 
 
+def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: Path) -> None:
+    """Such as one that was imported, which knows of no epoch."""
+    state = torch.load(rbnn_run / "best.pt", weights_only=True)
+    del state["epoch"]
+    torch.save(state, tmp_path / "lone.pt")
+    made = read((tmp_path / "lone.pt", rbnn_run))
+    write_page(made, tmp_path / "page.html")
+    lone, whole = made.runs
+    assert [layer.angle for layer in lone.layers] == [layer.angle for layer in whole.layers]
+    assert lone.run.measured == "the checkpoint"
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "lone.pt is a lone checkpoint: without a log it has no curves." in page
+
+
 # Bad input
 
 
@@ -287,7 +302,7 @@ def test_what_belongs_to_a_layer_is_timed_with_it() -> None:
     [
         ([], "no run is given"),
         (["nowhere"], "nowhere does not exist"),
-        (["file"], "file is a file"),
+        (["file"], "file is not a readable checkpoint"),
         (["empty"], "empty holds no config.toml"),
         (["run", "run"], "run is given twice"),
         (["changed log"], "lacks numbers"),

@@ -67,7 +67,7 @@ TRAIN = ["train", "digits", *SMALL]
         (["eval", "empty directory"], "empty directory holds neither best.pt nor last.pt"),
         (["eval", "text.pt"], "text.pt is not a readable checkpoint"),
         (["eval", "half.pt"], "half.pt is not a readable checkpoint"),
-        (["eval", "foreign.pt"], "foreign.pt is not a readable checkpoint (File is not a zip file)"),
+        (["eval", "foreign.pt"], "foreign.pt is not a readable checkpoint: it is cut short or damaged"),
         (["eval", "weights ü.pt"], "weights ü.pt is not a checkpoint of rbnn: it lacks the key 'rbnn'"),
         (["eval", "file/inside"], "cannot read checkpoint file/inside: Not a directory"),
         (["eval", "RUN", "--data", "digitz"], "unknown data set 'digitz': did you mean 'digits'?"),

@@ -77,7 +77,7 @@ def test_eval_prepares_pictures_as_the_network_was_trained(
 
 def test_import_says_what_is_missing(rbnn: Rbnn, theirs: Path, tmp_path: Path) -> None:
     answer = rbnn("import", theirs, "-o", tmp_path / "ours.pt", "--json")
-    assert json.loads(answer.out) == {"model": "resnet18", "classes": 2, "out": str(tmp_path / "ours.pt")}
+    assert json.loads(answer.out) == {"model": "resnet18", "classes": 2, "path": str(tmp_path / "ours.pt")}
     assert "numbers for names" in rbnn("import", theirs, "-o", tmp_path / "ours.pt").out
     for words, says in [
         ([tmp_path / "ours.pt", "-o", tmp_path / "x.pt"], "not a checkpoint of the authors' release"),

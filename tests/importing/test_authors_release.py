@@ -10,10 +10,14 @@ import pytest
 import torch
 from released import THEIR_NAMES, released, save
 
+import rbnn
+from rbnn.cli import main
 from rbnn.data import preprocess
 from rbnn.errors import CheckpointError, ConfigError, UnknownName
 from rbnn.importing.authors_release import RECIPES, import_checkpoint
 from rbnn.models import MODELS, model_names
+from rbnn.nn import binary_layers
+from rbnn.runtime import Session
 from rbnn.training.checkpoint import load_network
 
 SAMPLE = os.environ.get("RBNN_REFERENCE_CHECKPOINT", "")
@@ -48,6 +52,8 @@ def test_what_is_carried_along(tmp_path: Path) -> None:
     assert (found.contract.image_size, found.contract.channels) == (32, 3)
     assert found.contract.classes[:3] == ("airplane", "automobile", "bird")
     assert (found.config.data, found.config.epochs, found.config.options["rotate_until"]) == ("cifar10", 1000, 1.0)
+    for _, layer in binary_layers(found.model):  # three epochs are done: numbers 0, 1 and 2 of 1000
+        assert (layer.method.progress, int(layer.method.rotated_at)) == (0.002, 2)
 
     save(released("resnet20", 100), "resnet20", tmp_path / "hundred.pth.tar")
     found = import_checkpoint(tmp_path / "hundred.pth.tar")
@@ -59,6 +65,21 @@ def test_what_is_carried_along(tmp_path: Path) -> None:
     assert (named.contract.classes, named.contract.image_size) == (tuple("abcde"), MODELS["resnet18"].image_size)
     with pytest.raises(ConfigError, match="tells 5 classes apart, got 4 names"):
         import_checkpoint(tmp_path / "five.pth.tar", classes=tuple("abcd"))
+
+
+@pytest.mark.parametrize("name", ["resnet20-bireal", "resnet18-cifar", "vgg-small"])
+def test_what_is_imported_can_be_packed(name: str, tmp_path: Path) -> None:
+    """The export itself compares every layer with torch; here the whole network gives the answers of theirs."""
+    theirs = released(name, 10)
+    save(theirs, name, tmp_path / "theirs.pth.tar")
+    found = import_checkpoint(tmp_path / "theirs.pth.tar")
+    images = torch.randn(8, 3, 32, 32)
+    rbnn.export(found.model.eval(), tmp_path / "packed.rbnn", images[:2])
+    packed = Session(tmp_path / "packed.rbnn", threads=1)(images.numpy())
+    with torch.no_grad():
+        expected = theirs(images).numpy()
+    # Without training a sign near a tie may decide, so one picture of eight is allowed to differ.
+    assert (packed.argmax(1) == expected.argmax(1)).sum() >= 7
 
 
 def test_a_bare_state_dict_needs_a_name(tmp_path: Path) -> None:
@@ -136,4 +157,8 @@ def test_the_sample(tmp_path: Path) -> None:
     images = preprocess.normalise(np.load(folder / "images.npy"), network.contract.mean, network.contract.std)
     with torch.no_grad():
         found = network.model.eval()(torch.from_numpy(images)).numpy()
-    np.testing.assert_allclose(found, np.load(folder / "logits.npy"), atol=1e-4, rtol=0)
+    expected = np.load(folder / "logits.npy")
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
+    assert main(["export", str(tmp_path / "ours.pt"), "-o", str(tmp_path / "packed.rbnn")]) == 0
+    packed = Session(tmp_path / "packed.rbnn", threads=1)(images)
+    assert np.array_equal(packed.argmax(1), expected.argmax(1))

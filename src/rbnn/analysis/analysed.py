@@ -12,6 +12,7 @@ from rbnn.analysis.gradients import Gradient, gradients, reached
 from rbnn.analysis.layers import Layer, layers
 from rbnn.analysis.packed_costs import OperationCosts, PackedCosts, packed_costs
 from rbnn.analysis.run import Run
+from rbnn.methods import method_options
 from rbnn.runtime.session import choose_kernels
 
 
@@ -30,8 +31,10 @@ class Analysed:
     @property
     def described(self) -> str:
         """Name, method and the options that differ from the method's own."""
-        options = ", ".join(f"{key} = {value}" for key, value in self.run.config.options.items())
-        return f"{self.run.config.method}{f' ({options})' if options else ''}"
+        config = self.run.config
+        own = method_options(config.method)
+        options = ", ".join(f"{key} = {value}" for key, value in config.options.items() if value != own[key])
+        return f"{config.method}{f' ({options})' if options else ''}"
 
     @cached_property
     def layers(self) -> list[Layer]:

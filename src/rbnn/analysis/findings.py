@@ -127,10 +127,11 @@ def _angles(each: Analysed) -> list[str]:
 
 def _compared(first: Analysed, other: Analysed) -> list[str]:
     won, shared = _count(first, other, lambda a, b: a.angle < b.angle)
-    if not shared:
-        return []
-    if 2 * won < shared:
+    lost, _ = _count(first, other, lambda a, b: a.angle > b.angle)
+    if lost > won:
         return _compared(other, first)
+    if not won:  # no layer in common, or the same angles
+        return []
     return [
         f"The angle between weights and signs is smaller in {first.name} than in {other.name} in {_of(won, shared)} "
         f"layers; the relative quantisation error is {_mean([a.relative_error for a in first.layers]):.3f} on average "

@@ -1,4 +1,4 @@
-"""A run directory, read for analysis.  What is not there is said, not guessed."""
+"""A run directory or a lone checkpoint, read for analysis.  What is not there is said, not guessed."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,8 @@ class Run:
         if self.network is None:
             return f"epoch {len(self.epochs)} (from the log)"
         state = self.network.state
+        if "epoch" not in state:  # of another program
+            return "the checkpoint"
         if "step" in state:  # only the checkpoint that a run resumes from counts steps
             return f"step {state['step']} of epoch {state['epoch'] + 1}"
         return f"epoch {state['epoch'] + 1} (best)"
@@ -47,7 +49,9 @@ class Run:
         """What the report could not show for this run and why, one sentence each."""
         sentences = []
         done, asked = len(self.epochs), self.config.epochs
-        if done == 0:
+        if self.path.is_file():
+            sentences.append(f"{self.name} is a lone checkpoint: without a log it has no curves.")
+        elif done == 0:
             sentences.append(f"{self.name} has not finished an epoch: its log is empty, so it has no curves.")
         elif done < asked:
             sentences.append(f"{self.name} ended after {done} of {asked} epochs: it was interrupted or is running.")
@@ -66,14 +70,16 @@ class Run:
 
 
 def read_runs(paths: list[Path]) -> list[Run]:
-    """The runs in these directories, named apart."""
+    """The runs in these directories or checkpoints, named apart."""
     return [_read(path, name) for path, name in zip(paths, _names(paths), strict=True)]
 
 
 def _read(path: Path, name: str) -> Run:
-    if not path.is_dir():
-        found = "is a file" if path.exists() else "does not exist"
-        raise CheckpointError(f"a run directory of `rbnn train` is expected, but {path} {found}")
+    if not path.exists():
+        raise CheckpointError(f"a run directory of `rbnn train` or a checkpoint is expected, but {path} does not exist")
+    if path.is_file():
+        network = load_network(path)
+        return Run(name, path, network.config, [], network, None)
     if not (path / CONFIG_NAME).is_file():
         raise CheckpointError(f"{path} holds no {CONFIG_NAME}: a run directory of `rbnn train` is expected")
     config = read_recipe(path / CONFIG_NAME)

@@ -19,14 +19,14 @@ class Import:
 
     checkpoint: tyro.conf.Positional[Path]
     """Their file: ResNet-18, ResNet-20 or VGG-small for CIFAR, ResNet-18 or ResNet-34 for ImageNet."""
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """The checkpoint to write."""
     model: str = ""
     """Our name for the network, for a file that does not name it: see `rbnn models`."""
     data_dir: Path | None = None
     """Pictures as train/<class>/, val/<class>/ whose folders name the classes of an ImageNet network."""
     json: bool = False
-    """Print JSON: {"model": …, "classes": …, "out": …}."""
+    """Print JSON: {"model": …, "classes": …, "path": …}."""
 
 
 def run(options: Import) -> None:
@@ -38,11 +38,11 @@ def run(options: Import) -> None:
     if options.data_dir is not None:
         classes = data.load("image-folder", options.data_dir, "test").classes
     found = import_checkpoint(options.checkpoint, options.model, classes)
-    found.save(options.out)
+    found.save(options.output)
     count = len(found.contract.classes)
     if options.json:
-        print(json.dumps({"model": found.config.model, "classes": count, "out": str(options.out)}))
+        print(json.dumps({"model": found.config.model, "classes": count, "path": str(options.output)}))
         return
-    print(f"{options.checkpoint} is a {found.config.model} for {count} classes, now in {options.out}")
+    print(f"{options.checkpoint} is a {found.config.model} for {count} classes, now in {options.output}")
     if found.contract.classes[:2] == ("0", "1"):
         print("its classes have numbers for names: --data-dir takes them from a folder of pictures")

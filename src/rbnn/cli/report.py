@@ -18,7 +18,7 @@ class Report:
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run directories of `rbnn train`."""
+    """Run directories of `rbnn train`, or checkpoints, which have no curves."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """The page; it holds everything and loads nothing."""
     figures: Path | None = None

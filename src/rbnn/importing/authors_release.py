@@ -78,12 +78,14 @@ def import_checkpoint(path: Path, model: str = "", classes: tuple[str, ...] = ()
         raise CheckpointError(f"{path} is not of a {name} of the authors' release: it lacks the last linear layer")
     config, contract = _description(name, len(head), classes)
     network = checkpoint.build(config, contract)
-    # What they do not keep: that R1 and R2 have been optimised already, and e/E, which matters for gradients alone.
+    # What they do not keep in a layer: the epoch of its last rotation, and e/E, which decides on gradients alone.
+    done = state.get("epoch")
+    last = max(done - 1, 0) if isinstance(done, int) else config.epochs
     for key, value in network.state_dict().items():
         if key.endswith(".method.rotated_at"):
-            weights[key] = torch.zeros_like(value)
+            weights[key] = torch.full_like(value, last)
         elif key.endswith("._extra_state"):
-            weights[key] = value
+            weights[key] = torch.full_like(value, min(last / config.epochs, 1.0))
     checkpoint.load_weights(network, weights, path)
     return Imported(network, config, contract)
 
