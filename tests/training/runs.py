@@ -1,6 +1,9 @@
 """Small runs, and what it means that two of them are the same."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,18 @@ def words(out: Path, **more: Any) -> list[str]:
     """The same run as words of the command line."""
     flags = SMALL | more | {"out": out}
     return ["train", "digits", *(word for key, value in flags.items() for word in (f"--{key}", str(value)))]
+
+
+def torchrun(script: str, *arguments: str, launcher: tuple[str, ...] = ("--standalone",)) -> list[str]:
+    """The command of two processes on this machine, by default at a port that is free."""
+    path = Path(__file__).with_name(script)
+    return [sys.executable, "-m", "torch.distributed.run", *launcher, "--nproc-per-node=2", str(path), *arguments]
+
+
+def done(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """What a command came to, with one thread for each process."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:

@@ -25,6 +25,6 @@ def signal_after(steps: int, number: signal.Signals) -> None:
     train.Watch.step = step  # type: ignore[method-assign]
 
 
-if os.environ.get("LOCAL_RANK", "1") == "1":
+if os.environ.get("RANK", "1") == "1":
     signal_after(int(sys.argv[2]), signal.Signals[sys.argv[1]])
 sys.exit(main(sys.argv[3:]))

@@ -1,33 +1,18 @@
 """Two processes by torchrun: the same bits in both, and together the computation of one."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from runs import STEPS, assert_same_run, difference, log_of, state_of, words
+from runs import STEPS, assert_same_run, difference, done, log_of, state_of, torchrun, words
 from two_ranks import all_reduced, all_reduced_in_double, batch_norm_like, batches_of_both
 
 from rbnn.errors import CheckpointError
 from rbnn.training import loop
 from rbnn.training.config import TrainConfig
 from rbnn.training.distributed import Processes, choose_device
-
-
-def torchrun(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Two processes on this machine, at a port that is free."""
-    path = Path(__file__).with_name(script)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    return subprocess.run(
-        [*launcher, str(path), *arguments],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def stopped(folder: Path) -> subprocess.CompletedProcess[str]:
     """A run whose second process got a SIGTERM in the middle of its second epoch, the first process none."""
-    return torchrun("signalled_run.py", "SIGTERM", str(STEPS + 2), *words(folder / "stopped"))
+    return done(torchrun("signalled_run.py", "SIGTERM", str(STEPS + 2), *words(folder / "stopped")))
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +34,9 @@ def state_when_stopped(folder: Path, stopped: subprocess.CompletedProcess[str]) 
 @pytest.fixture(scope="module")
 def ranks(folder: Path, state_when_stopped: dict[str, Any]) -> list[dict[str, Any]]:
     """What each process found."""
-    done = torchrun("two_ranks.py", str(folder))
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
+    ended = done(torchrun("two_ranks.py", str(folder)))
+    assert ended.returncode == 0, ended.stderr
+    assert "Warning" not in ended.stderr
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 
@@ -99,6 +84,36 @@ def test_with_all_reduced_statistics_two_processes_lose_what_one_does(
     assert ranks[0]["all-reduced float64"]["top1"] == whole_run["top1"]
     # The test must be able to tell: statistics of half the batch are others.
     assert ranks[0]["local"]["losses"][:2] != pytest.approx(alone["losses"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("what", "named", "when"),
+    [
+        ("weight", "layers.0.0.conv1.weight", "end of epoch 0"),
+        ("rotation", "layers.0.1.conv2.method.R1", "end of epoch 0"),
+        ("schedule", "the progress of layers.0.0.conv2", "end of epoch 0"),
+        ("schedule between epochs", "the progress of layers.0.0.conv1", "start of epoch 1"),
+    ],
+)
+def test_processes_that_drift_apart_are_stopped(
+    what: str, named: str, when: str, ranks: list[dict[str, Any]], folder: Path
+) -> None:
+    for rank in ranks:
+        said = rank[f"drift of {what}"]
+        assert said.startswith(f"{named} and ")
+        assert f"differ between the processes at the {when}: " in said
+    assert len(log_of(folder / f"drift of {what}")) == (1 if when == "start of epoch 1" else 0)
+
+
+def test_a_killed_process_is_restarted_from_the_last_checkpoint(folder: Path, ranks: list[dict[str, Any]]) -> None:
+    """torchrun starts both anew; they go on from the first epoch's end and come to where nobody was killed."""
+    run = folder / "killed"
+    launcher = ("--standalone", "--max-restarts=2")
+    ended = done(torchrun("signalled_run.py", "SIGKILL", str(STEPS + 2), *words(run), "--resume", launcher=launcher))
+    assert ended.returncode == 0, ended.stderr
+    assert "rbnn: process 0 lost another one of the 2" in ended.stderr
+    assert ended.stdout.count("test accuracy") == 1
+    assert_same_run(folder / "local", run)
 
 
 def test_only_the_first_process_writes(folder: Path, ranks: list[dict[str, Any]]) -> None:

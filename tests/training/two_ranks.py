@@ -12,6 +12,7 @@ from runs import small
 from torch import Tensor, nn
 
 from rbnn.errors import RbnnError
+from rbnn.nn import binary_layers
 from rbnn.training.batches import Batches
 from rbnn.training.config import TrainConfig
 from rbnn.training.distributed import AllReducedBatchNorm, Processes, all_reduce_batch_norm_, processes
@@ -34,6 +35,45 @@ class Record(Progress):
                 digest.update(tensor.contiguous().numpy().tobytes())
         self.hashes.append(digest.hexdigest())
         self.losses.append(loss)
+
+
+class Drift(Record):
+    """One bit of one process is not what it should be."""
+
+    def __init__(self, what: str, rank: int) -> None:
+        super().__init__()
+        self.what, self.rank = what, rank
+
+    def step(self, images: int, loss: float, top1: float) -> None:
+        assert self.run is not None
+        layers = dict(binary_layers(self.run.model))
+        if self.rank == 1 and self.what == "weight":
+            weight = layers["layers.0.0.conv1"].weight
+            weight.data[0, 0, 0, 0] = torch.nextafter(weight.data[0, 0, 0, 0], torch.tensor(9.0))
+        elif self.rank == 1 and self.what == "rotation":
+            layers["layers.0.1.conv2"].method.R1[0, 0] += 1e-6
+        elif self.rank == 1 and self.what == "schedule":
+            layers["layers.0.0.conv2"].method.progress = 0.25
+
+    def epoch_begins_late(self) -> None:
+        """The second process believes that the schedule has another length."""
+        assert self.run is not None
+        if self.rank == 1:
+            self.run.schedule.epochs += 1
+
+
+def drifted(what: str, out: Path, those: Processes) -> str:
+    record = Drift(what, those.rank)
+    record.run = _Run(small(out), those, record)
+    if what == "schedule between epochs":
+        record.epoch_begins_late()
+    try:
+        record.run.train(threading.Event())
+    except RbnnError as error:
+        return str(error)
+    finally:
+        record.run.close()
+    return "nothing was noticed"
 
 
 def recorded(config: TrainConfig, those: Processes) -> dict[str, Any]:
@@ -122,6 +162,9 @@ def main(folder: Path) -> None:
         found["all-reduced"] = all_reduced(folder / "all-reduced", those)
         found["all-reduced float64"] = all_reduced_in_double(folder / "float64", those)
         found["resumed"] = recorded(small(folder / "stopped", resume=True), those)
+        for what in ("weight", "rotation", "schedule", "schedule between epochs"):
+            name = f"drift of {what}"
+            found[name] = drifted(what, folder / name, those)
         for name, values in {"odd batch": {"batch_size": 63}, "odd limit": {"limit": 33}}.items():
             try:
                 recorded(small(folder / name, **values), those)

@@ -1,7 +1,8 @@
 """Several processes that train one network, started by torchrun.  One process is the special case of a world of one."""
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
@@ -10,9 +11,11 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from rbnn.errors import ConfigError
+from rbnn.errors import ConfigError, TrainingError
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,33 @@ class Processes:
         """Whether ``value`` is true in one of the processes: what all of them have to agree on."""
         return self.sum([float(value)])[0] > 0
 
+    def require_same(self, values: Mapping[str, Tensor | float], when: str) -> None:
+        """Raises, in all processes, unless each of ``values`` is the same everywhere, bit for bit."""
+        if self.world == 1:
+            return
+        least = torch.tensor([_fingerprint(value) for value in values.values()], device=self.device)
+        most = least.clone()
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        drifted = [name for name, same in zip(values, (least == most).tolist(), strict=True) if not same]
+        if drifted:
+            raise TrainingError(
+                f"{drifted[0]} and {len(drifted) - 1} others of {len(values)} differ between the processes {when}: "
+                "they no longer train one network; go on from the last checkpoint with --resume, on sound machines"
+            )
+
     def share_from_first(self, model: nn.Module) -> None:
         """Parameters and buffers (rotations, running statistics) of the first process, to all: whatever the hardware of
         the others makes of a singular value decomposition, the rotations stay the same bits everywhere."""
         if self.world > 1:
             for tensor in [*model.parameters(), *model.buffers()]:
                 dist.broadcast(tensor.detach(), src=0)
+
+
+def _fingerprint(value: Tensor | float) -> int:
+    """64 bits of a hash of its bytes."""
+    tensor = torch.as_tensor(value).detach().cpu().contiguous()
+    return int.from_bytes(hashlib.blake2b(tensor.view(-1).numpy().tobytes(), digest_size=8).digest(), signed=True)
 
 
 def in_parallel(model: nn.Module) -> DistributedDataParallel:
@@ -84,9 +108,21 @@ def processes(device: str) -> Iterator[Processes]:
     if world == 1:
         yield Processes(0, 1, chosen)
         return
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    store, rank, world = next(rendezvous("env://"))
+    # After a restart the launcher's store still holds what the processes before it wrote: each attempt has names of
+    # its own, or the new processes would wait for the old ones.
+    store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    backend = "nccl" if chosen.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     try:
-        yield Processes(dist.get_rank(), world, chosen)
+        yield Processes(rank, world, chosen)
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise TrainingError(
+            f"process {rank} lost another one of the {world}: see what became of it, then go on from the last "
+            "checkpoint with --resume (torchrun --max-restarts=N does so by itself)"
+        ) from None
     finally:
         dist.destroy_process_group()
 

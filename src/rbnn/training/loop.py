@@ -203,6 +203,7 @@ class _Run:
         if self.step == 0:
             self.schedule.step(self.epoch)
             self.processes.share_from_first(self.model)
+            self.processes.require_same(self._agreed(), f"at the start of epoch {self.epoch}")
         self.model.train()
         for images, labels in self.batches.epoch(self.epoch, start=self.step):
             began = time.perf_counter()
@@ -249,6 +250,15 @@ class _Run:
             if not bool(torch.isfinite(tensor).all()):
                 raise self._diverged(f"{name} is not finite after step {self.step - 1} of epoch {self.epoch}")
 
+    def _agreed(self) -> dict[str, Tensor | float]:
+        """What all processes must have in common: weights, rotations and scales, and where the schedule stands."""
+        values: dict[str, Tensor | float] = dict(self.model.named_parameters())
+        for name, layer in self.schedule.layers:
+            values |= {f"{name}.method.{part}": tensor for part, tensor in layer.method.named_buffers()}
+            values[f"the progress of {name}"] = -1.0 if layer.method.progress is None else layer.method.progress
+        values["the learning rate"] = float(self.optimizer.param_groups[0]["lr"])
+        return values
+
     def _diverged(self, what: str) -> TrainingError:
         kept = (self.out / checkpoint.LAST).exists()
         saved = f"the last good checkpoint stays in {self.out}" if kept else "there was no checkpoint yet"
@@ -257,6 +267,7 @@ class _Run:
     def _end_epoch(self) -> None:
         """Validate, log, save, in this order: a run that is killed in between does the epoch again and logs it once."""
         self._require_finite_weights()
+        self.processes.require_same(self._agreed(), f"at the end of epoch {self.epoch}")
         sums = self.sums
         self.processes.share_from_first(self.model)  # running statistics of batch norm
         tested = evaluate(self.model, self.test_batches, self.processes)
