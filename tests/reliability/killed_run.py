@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,13 +30,18 @@ MOMENTS = (
 def start(words: list[str], said: Path, moment: str = "", count: int = 1, signals: tuple[int, ...] = ()) -> BaseProcess:
     """``rbnn WORDS``, which gets the signals the ``count``-th time that it comes to the moment; ``said`` gets what it
     prints."""
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(
-        ["rbnn.cli.train", "sklearn.datasets", "torch.utils.tensorboard", "torch._dynamo", "killed_run"]
-    )
-    process = server.Process(target=run, args=(words, said, moment, count, signals))
+    process = server().Process(target=run, args=(words, said, moment, count, signals))
     process.start()
     return process
+
+
+def server() -> ForkServerContext:
+    """What processes are forked from."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["rbnn.cli.train", "sklearn.datasets", "torch.utils.tensorboard", "torch._dynamo", "killed_run"]
+    )
+    return context
 
 
 def run(words: list[str], said: Path, moment: str, count: int, signals: tuple[int, ...]) -> None:

@@ -14,6 +14,7 @@ from rbnn.methods import check_method
 from rbnn.models import model_names
 
 CONFIG_NAME = "config.toml"
+LARGEST_RECIPE = 1 << 20
 PATHS = ("data_dir", "out", "start_from")
 MOST_THREADS = 1024
 """More than any machine has; OpenMP dies of numbers that are typing errors."""
@@ -163,6 +164,10 @@ def from_table(table: dict[str, Any], base: TrainConfig | None = None, source: s
 def read_recipe(path: Path) -> TrainConfig:
     """The run that a TOML file describes; keys that it leaves out have their defaults."""
     try:
+        if path.stat().st_size > LARGEST_RECIPE:
+            raise ConfigError(
+                f"{path} is no recipe: it has {path.stat().st_size:,} bytes, more than {LARGEST_RECIPE:,}"
+            )
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read recipe {path}: {error.strerror or error}") from None

@@ -9,12 +9,15 @@ from rbnn.errors import CheckpointError
 from rbnn.files import write_whole
 
 LOG = "log.jsonl"
+LARGEST_LOG = 1 << 28
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The epochs in a log; a last line that a crash cut short is left out."""
     if not path.exists():
         return []
+    if path.stat().st_size > LARGEST_LOG:
+        raise CheckpointError(f"{path} is no log: it has {path.stat().st_size:,} bytes, more than {LARGEST_LOG:,}")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     epochs = []
     for number, line in enumerate(lines, 1):

@@ -1,0 +1,232 @@
+"""Every command × every kind of bad file: one sentence, exit code 2, nothing written, little memory.
+
+A new command gets a line in COMMANDS; a new kind of trouble a function in TROUBLE.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from faults import Fault
+from packed_networks import small_network
+from PIL import Image
+from restricted import answers
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from rbnn import packfile
+from rbnn.cli import commands
+
+HUGE = 8 << 30
+ODD_NAME = "ein Pfad, mit ü & 漢字"
+
+
+@dataclass(frozen=True)
+class Command:
+    """Words in which BAD is the file in question; NET, PICTURE and RUN are good ones."""
+
+    words: list[str]
+    takes: str
+    """checkpoint, packed, picture, recipe, run/FILE (a file in the run directory BAD) or data/FILE."""
+    good: int | None = 0
+    """Exit code for a good file under an odd name; None: there is no good one here."""
+
+
+TRAIN = ["--epochs", "1", "--limit", "128", "--batch-size", "64", "--threads", "1", "--out", "out"]
+COMMANDS = {
+    "eval": Command(["eval", "BAD"], "checkpoint"),
+    "eval of a packed file": Command(["eval", "BAD", "--data", "digits"], "packed", None),
+    "eval of a run": Command(["eval", "BAD"], "run/best.pt"),
+    "info": Command(["info", "BAD"], "checkpoint"),
+    "info of a packed file": Command(["info", "BAD"], "packed"),
+    "export": Command(["export", "BAD", "-o", "out.rbnn"], "checkpoint"),
+    "predict": Command(["predict", "BAD", "PICTURE"], "packed"),
+    "predict by a checkpoint": Command(["predict", "BAD", "PICTURE"], "checkpoint"),
+    "predict of a picture": Command(["predict", "NET", "BAD"], "picture"),
+    "bench": Command(["bench", "BAD", "--against", "", "--seconds", "0.01"], "packed"),
+    "bench of a checkpoint": Command(["bench", "BAD", "--against", "", "--seconds", "0.01"], "checkpoint"),
+    "train": Command(["train", "BAD", "--out", "out"], "recipe"),
+    "train, resumed": Command(["train", "BAD", "--resume"], "run/last.pt"),
+    "train, its initial signs": Command(["train", "BAD", "--resume"], "run/initial.safetensors"),
+    "train, its log": Command(["train", "BAD", "--resume"], "run/log.jsonl", 0),
+    "train from a start": Command(["train", "digits", *TRAIN, "--start-from", "BAD"], "checkpoint"),
+    "report": Command(["report", "BAD", "-o", "out.html"], "run/log.jsonl"),
+    "report, its recipe": Command(["report", "BAD", "-o", "out.html"], "run/config.toml"),
+    "report, its network": Command(["report", "BAD", "-o", "out.html"], "run/last.pt"),
+    "data": Command(["data", "cifar10", "--dir", "BAD"], "data/cifar10/cifar-10-binary.tar.gz", None),
+}
+WITHOUT_FILES = {"models", "methods"}
+ELSEWHERE = {"reproduce": "tests/reproduce", "import": "tests/importing"}
+"""Commands that read no file of the user's own choice, and where their bad input is tested."""
+
+
+def rewritten_checkpoint(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def rewrite(path: Path) -> None:
+        state = torch.load(path, weights_only=True)
+        change(state)
+        torch.save(state, path)
+
+    return rewrite
+
+
+def rewritten_packed(change: Callable[[dict[str, str], dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """With a checksum that fits: the mistake is the writer's, not the disk's."""
+
+    def rewrite(path: Path) -> None:
+        with safe_open(path, framework="numpy") as file:
+            metadata, tensors = dict(file.metadata()), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        change(metadata, tensors)
+        metadata["rbnn.checksum"] = packfile.checksum(metadata["rbnn.graph"], tensors)
+        save_file(tensors, path, metadata)
+
+    return rewrite
+
+
+def as_text(text: str) -> Callable[[Path], None]:
+    return lambda path: void(path.write_text(text))
+
+
+def void(_: object) -> None:
+    pass
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def make_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def make_loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def make_huge(path: Path) -> None:
+    os.truncate(path, HUGE)
+
+
+Nest = "[" * 200_000 + "]" * 200_000
+TROUBLE: dict[str, dict[str, Callable[[Path], None]]] = {
+    "missing": {"any": Path.unlink},
+    "empty": {"any": lambda path: path.write_bytes(b"") and None},
+    "truncated": {"any": cut},
+    "of another type": {
+        "any": lambda path: Image.new("L", (2000, 2000)).save(path, "PPM"),
+        "picture": as_text("hello"),
+    },
+    "a directory": {"any": make_directory},
+    "of another network": {
+        "checkpoint": rewritten_checkpoint(lambda state: state["config"].update(model="vgg-small")),
+        "packed": rewritten_packed(lambda metadata, tensors: tensors.update(stem=np.zeros((16, 3, 5, 5), np.float32))),
+        "recipe": as_text('model = "resnet-1000"\n'),
+        "initial.safetensors": lambda path: save_file({"conv": np.zeros(3, np.uint64)}, path),
+    },
+    "of another version": {
+        "checkpoint": rewritten_checkpoint(lambda state: state.update(rbnn=99)),
+        "packed": rewritten_packed(lambda metadata, tensors: metadata.update({"rbnn.version": "99"})),
+        "recipe": as_text("learning_rate = 1.0\n"),
+    },
+    "not a number": {
+        "checkpoint": rewritten_checkpoint(lambda state: state["model"]["conv1.weight"].fill_(float("nan"))),
+        "packed": rewritten_packed(lambda metadata, tensors: tensors["s1"].fill(np.nan)),
+        "recipe": as_text("lr = nan\n"),
+    },
+    "nested deeply": {
+        "packed": rewritten_packed(lambda metadata, tensors: metadata.update({"rbnn.graph": Nest})),
+        "recipe": as_text(f"options = {Nest}\n"),
+        "log.jsonl": as_text(f'{{"epoch": {Nest}}}\n{{"epoch": 1}}\n'),
+    },
+    "huge": {"any": make_huge},
+    "without permission": {"any": lambda path: path.chmod(0)},
+    "a loop of links": {"any": make_loop},
+    "good, under an odd name": {"any": lambda path: None},
+}
+HARMLESS = {
+    ("train, its log", "missing"), ("train, its log", "empty"), ("train, its log", "a loop of links"),
+    ("train, its log", "truncated"), ("report, its recipe", "empty"), ("eval of a run", "missing"),
+    ("eval of a run", "a loop of links"), ("eval of a run", "a directory"),
+}  # fmt: skip
+"""The run still has what the command needs: the log can be empty, a recipe too, and best.pt has last.pt beside it."""
+
+
+@pytest.fixture(scope="module")
+def good(undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("good")
+    packfile.write(small_network(), folder / "net.rbnn")
+    Image.new("RGB", (20, 12), "red").save(folder / "picture.png")
+    words = [f"{key[2:]} = {value}" for key, value in zip(TRAIN[:-2:2], TRAIN[1:-2:2], strict=True)]
+    (folder / "recipe.toml").write_text("\n".join(words).replace("-", "_") + "\n")
+    (folder / "archive").write_bytes(b"\x1f\x8b" + bytes(5000))
+    return {
+        "checkpoint": undisturbed / "best.pt", "packed": folder / "net.rbnn", "picture": folder / "picture.png",
+        "recipe": folder / "recipe.toml", "run": undisturbed, "data": folder / "archive",
+    }  # fmt: skip
+
+
+def prepare(name: str, trouble: str, good: dict[str, Path], folder: Path) -> tuple[list[str], Path] | None:
+    """The words of the command and the file that is bad, or None where that cannot be."""
+    entry = COMMANDS[name]
+    kind, _, inside = entry.takes.partition("/")
+    type_of = {"last.pt": "checkpoint", "best.pt": "checkpoint", "config.toml": "recipe"}.get(inside, inside or kind)
+    makers = TROUBLE[trouble]
+    make = makers.get(type_of, makers.get("any"))
+    if make is None or (trouble.startswith("good") and entry.good is None):
+        return None
+    folder.mkdir()
+    odd = ODD_NAME if trouble.startswith("good") else "bad"
+    if kind == "run":
+        place = shutil.copytree(good["run"], folder / odd)
+        (place / "previous.pt").unlink()
+        file = place / inside
+    elif kind == "data":
+        place = folder / odd
+        file = place / inside
+        file.parent.mkdir(parents=True)
+        shutil.copy(good["data"], file)
+    else:
+        place = file = folder / f"{odd}{good[kind].suffix}"
+        shutil.copy(good[kind], file)
+    make(file)
+    known = {"BAD": place, "NET": good["packed"], "PICTURE": good["picture"]}
+    return [str(known.get(word, word)) for word in entry.words], file
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_bad_files(name: str, good: dict[str, Path], tmp_path: Path, fault: Fault) -> None:
+    prepared = {trouble: prepare(name, trouble, good, tmp_path / trouble) for trouble in TROUBLE}
+    cases = {trouble: found for trouble, found in prepared.items() if found is not None}
+    here = tmp_path / "here"
+    here.mkdir()
+    for (trouble, (words, _)), (code, out, err) in zip(
+        cases.items(), answers([words for words, _ in cases.values()], here), strict=True
+    ):
+        well = trouble.startswith("good") or (name, trouble) in HARMLESS
+        with fault("bad file" if not well else "odd name, or a file that can be spared"):
+            assert code == (0 if well else 2), (trouble, words, code, out, err)
+            assert "Traceback" not in err, (trouble, err)
+            if not well:
+                assert err.startswith("rbnn: "), (trouble, err)
+                assert err.count("\n") == 1, (trouble, err)
+                assert out == "", (trouble, out)
+
+
+def test_every_command_is_in_the_table() -> None:
+    tested = {entry.words[0] for entry in COMMANDS.values()}
+    assert tested | WITHOUT_FILES | set(ELSEWHERE) >= set(commands())
+
+
+def test_the_restriction_is_real(tmp_path: Path) -> None:
+    """Memory and rights are what the table says they are."""
+    (tmp_path / "secret.toml").write_text("epochs = 1\n")
+    (tmp_path / "secret.toml").chmod(0)
+    ((code, _, err),) = answers([["train", "secret.toml"]], tmp_path)
+    assert (code, err) == (2, "rbnn: cannot read recipe secret.toml: Permission denied\n")
