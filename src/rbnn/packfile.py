@@ -48,7 +48,7 @@ def read(path: str | Path) -> Graph:
             metadata = file.metadata() or {}
             _check_version(path, metadata)
             tensors = {name: _tensor(path, name, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, TypeError) as reason:
+    except (SafetensorError, OSError, ValueError, TypeError, MemoryError) as reason:
         raise PackError(f"{path}: not a packed network, or only a part of one ({reason})") from None
     text = metadata.get("rbnn.graph", "")
     if metadata.get("rbnn.checksum") != checksum(text, tensors):

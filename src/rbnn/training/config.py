@@ -165,9 +165,7 @@ def read_recipe(path: Path) -> TrainConfig:
     """The run that a TOML file describes; keys that it leaves out have their defaults."""
     try:
         if path.stat().st_size > LARGEST_RECIPE:
-            raise ConfigError(
-                f"{path} is no recipe: it has {path.stat().st_size:,} bytes, more than {LARGEST_RECIPE:,}"
-            )
+            raise ConfigError(f"{path} is no recipe: those have at most {LARGEST_RECIPE:,} bytes")
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read recipe {path}: {error.strerror or error}") from None

@@ -76,5 +76,5 @@ def save_signs(path: Path, signs: Signs) -> None:
 def load_signs(path: Path) -> Signs:
     try:
         return safetensors.numpy.load_file(path)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, MemoryError) as error:
         raise CheckpointError(f"cannot read the initial signs in {path}: {error}") from None

@@ -17,7 +17,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     if path.stat().st_size > LARGEST_LOG:
-        raise CheckpointError(f"{path} is no log: it has {path.stat().st_size:,} bytes, more than {LARGEST_LOG:,}")
+        raise CheckpointError(f"{path} is no log: those have at most {LARGEST_LOG:,} bytes")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     epochs = []
     for number, line in enumerate(lines, 1):
