@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from rbnn.errors import ConfigError
+from rbnn.errors import ConfigError, TrainingError
 from rbnn.nn import binary_layers
 
 
@@ -46,8 +46,12 @@ class BinarySchedule:
             raise ConfigError(f"epoch {epoch} lies outside the schedule's 0 … {self.epochs}")
         self.epoch = float(epoch)
         with torch.no_grad():
-            for _, layer in self.layers:
-                layer.method.begin_epoch(layer.weight, epoch, self.epochs)
+            for name, layer in self.layers:
+                try:
+                    layer.method.begin_epoch(layer.weight, epoch, self.epochs)
+                except (TrainingError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
+                    reason = str(error).partition("\n")[0]
+                    raise TrainingError(f"binary layer {name!r} at the start of epoch {epoch:g}: {reason}") from None
 
     def _before_optimizer_step(self, *hook: Any) -> None:
         for name, layer in self.layers:
@@ -60,6 +64,7 @@ class BinarySchedule:
     def _after_optimizer_step(self, *hook: Any) -> None:
         for _, layer in self.layers:
             layer.method.after_step(layer.weight)
+            layer.method.version_of_weight = layer.weight._version
 
     def state_dict(self) -> dict[str, float]:
         """Where the schedule stands; what each layer needs is in the model's own state_dict."""
@@ -70,3 +75,13 @@ class BinarySchedule:
         if int(state["epochs"]) != self.epochs:
             raise ConfigError(f"the schedule was saved for {int(state['epochs'])} epochs, this one has {self.epochs}")
         self.epoch = float(state["epoch"])
+
+
+def changed_behind_the_schedule(model: nn.Module) -> list[str]:
+    """The binary layers whose weight something else than the optimiser has written since its last step: their scales
+    and rotations belong to other weights.  Loading a whole checkpoint is not such a change."""
+    return [
+        name
+        for name, layer in binary_layers(model)
+        if layer.method.version_of_weight not in (None, layer.weight._version)
+    ]

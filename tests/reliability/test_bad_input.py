@@ -156,8 +156,8 @@ HARMLESS = {
     "report, its recipe": {"empty"},
     "report, its network": {"missing"},
 }
-"""What can be spared: a recipe has defaults, a log begins anew, a run that was not there yet starts, best.pt and last.pt
-stand in for each other, and a picture ends where it says."""
+"""What can be spared: a recipe has defaults, a log begins anew, a run that was not there yet starts, best.pt and
+last.pt stand in for each other, and a picture ends where it says."""
 NOT_HERE = {"data": {"missing", "a directory", "a loop of links"}}
 """Then the command would fetch the files."""
 

@@ -68,7 +68,9 @@ def test_log_has_the_documented_keys(uninterrupted: Path) -> None:
     assert [entry["epoch"] for entry in entries] == [0, 1]
     model = load_network(uninterrupted).model
     for entry in entries:
-        run_keys = {"epoch", "lr", "loss", "train_top1", "test_loss", "top1", "top5", "images_per_second", "layers"}
+        run_keys = {"epoch", "lr", "loss", "train_top1", "test_loss", "top1", "top5", "images_per_second", "layers"} | {
+            "notices"
+        }
         assert set(entry) == run_keys
         assert 0 <= entry["top1"] <= entry["top5"] <= 100
         assert entry["images_per_second"] > 0

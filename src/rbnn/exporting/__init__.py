@@ -1,5 +1,6 @@
 """From torch to a packed file: trace, lower, fuse, check against torch, write."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rbnn.exporting.report import ExportReport
 from rbnn.exporting.thresholds import use_thresholds
 from rbnn.exporting.trace import Traced, trace
 from rbnn.graph import Input
+from rbnn.schedule import changed_behind_the_schedule
 
 __all__ = ["ExportReport", "export"]
 
@@ -47,6 +49,12 @@ def export(
     float_layers       ``int8``: the weights of all float layers as whole numbers with one step per filter.  Both are
                        compared with a torch network whose weights are rounded alike
     """
+    if changed := changed_behind_the_schedule(model):
+        warnings.warn(
+            f"the weight of {changed[0]!r} ({len(changed)} binary layers) was written after the last step of the "
+            "optimiser: its scale and rotation are of the weight before; restart_method() of the layer makes them anew",
+            stacklevel=2,
+        )
     images = _images(example_input)
     rounding = Rounding.of(stem, float_layers, mean, std, images.shape[1])
     images = rounding.pictures(images)
@@ -59,8 +67,8 @@ def export(
     graph.check()
     comparison = compare(graph, draft.meanings, images, answers)
     packfile.write(graph, path)
-    changed = int((traced.unprepared.flatten(1).argmax(1) != answers.flatten(1).argmax(1)).sum())
-    return ExportReport.of(Path(path), graph, comparison, changed)
+    other = int((traced.unprepared.flatten(1).argmax(1) != answers.flatten(1).argmax(1)).sum())
+    return ExportReport.of(Path(path), graph, comparison, other)
 
 
 def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, Traced]:

@@ -29,6 +29,9 @@ class Method(nn.Module, ABC):
     penalty_asked = False
     """Whether the loss of this step has the penalty in it; the schedule refuses a step without."""
 
+    version_of_weight: int | None = None
+    """torch's count of writes to the weight as of the optimiser's last step; None before it, and after loading."""
+
     linear: Callable[[Tensor, Tensor], Tensor] | None = None
     """The layer's own map of (values, weight) to outputs, without bias; the layer sets it.  It knows stride, padding,
     dilation and groups."""
@@ -117,5 +120,6 @@ class Method(nn.Module, ABC):
         return torch.tensor([float("nan") if self.progress is None else self.progress], dtype=torch.float64)
 
     def set_extra_state(self, state: Any) -> None:
+        self.version_of_weight = None
         (progress,) = state.tolist()
         self.progress = None if progress != progress else progress

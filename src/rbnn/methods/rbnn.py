@@ -141,6 +141,8 @@ class RBNN(Method):
             raise TrainingError("a weight is not finite, so there is no rotation for it: lower the learning rate")
         flat = standardise(w).reshape(self.groups, -1)
         r1, r2 = optimise_rotation(flat, self.R1, self.R2, self.cycles)
+        if not bool(torch.isfinite(r1).all() and torch.isfinite(r2).all()):
+            raise TrainingError("its rotation is not finite: lower the learning rate")
         self.R1.copy_(r1)
         self.R2.copy_(r2)
         self.rotated_at.fill_(int(epoch))

@@ -29,6 +29,7 @@ from rbnn.training.evaluate import evaluate
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
 from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate
+from rbnn.training.soundness import broken_gradient, broken_output, gradients_finite, notices
 
 
 class Progress:
@@ -237,8 +238,12 @@ class _Run:
             seen[1] += float(loss.detach()) * len(wanted)
             seen[2] += float((logits.detach().argmax(1) == wanted).sum())
         count, total, hits = self.processes.sum(seen)
+        here = f"at step {self.step} of epoch {self.epoch}"
         if not isfinite(total):
-            raise self._diverged(f"the loss is {total / count} at step {self.step} of epoch {self.epoch}")
+            where = broken_output(self.model, images)
+            raise self._diverged(f"the loss is {total / count} {here}{f', first {where}' if where else ''}")
+        if not gradients_finite([p for group in self.optimizer.param_groups for p in group["params"]]):
+            raise self._diverged(f"the gradient of {broken_gradient(self.model)} is not finite {here}")
         self.sums.images += count
         self.sums.loss += total
         self.sums.hit1 += hits
@@ -274,16 +279,19 @@ class _Run:
         if not isfinite(tested["loss"]):
             raise self._diverged(f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch}")
         if self.log is not None:
+            layers = layer_figures(self.model, self.initial, self.previous)
+            rate = float(self.optimizer.param_groups[0]["lr"])
             entry = {
                 "epoch": self.epoch,
-                "lr": float(self.optimizer.param_groups[0]["lr"]),
+                "lr": rate,
                 "loss": sums.loss / sums.images,
                 "train_top1": 100 * sums.hit1 / sums.images,
                 "test_loss": tested["loss"],
                 "top1": tested["top1"],
                 "top5": tested["top5"],
                 "images_per_second": sums.images / sums.seconds,
-                "layers": layer_figures(self.model, self.initial, self.previous),
+                "layers": layers,
+                "notices": notices(self.model, layers, rate / self.config.lr if self.config.lr else 0.0),
             }
             self.log.add(entry)
             self.progress.epoch(entry)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,7 @@ def encode(graph: Graph, kernels: int = 0) -> bytes:
     names = list(graph.buffers)
     code = [len(names)]
     for buffer in graph.buffers.values():
-        code += [buffer.type == "bits", *_numbers(buffer.shape)]
+        code += [["float", "bits", "bytes"].index(buffer.type), *_numbers(buffer.shape)]
     code += [names.index(graph.input.buffer), names.index(graph.output), kernels, len(graph.operations)]
     for operation in graph.operations:
         code.append(KINDS.index(operation.kind))
@@ -50,10 +49,10 @@ def encode(graph: Graph, kernels: int = 0) -> bytes:
         code.append(len(operation.tensors))
         for role, name in operation.tensors.items():
             tensor = graph.tensors[name]
-            types: dict[Any, int] = {np.dtype("float32"): 0, np.dtype("int32"): 1, np.dtype("uint8"): 2}
+            types = ["float32", "int32", "uint8", "int8"]
             channels = graph.buffers[operation.inputs["x"]].shape[2] if "x" in operation.inputs else 8
             pattern = -channels % 8 if tensor.dtype == np.uint8 else 8
-            code += [ROLES.index(role), types[tensor.dtype], tensor.ndim, *_numbers(tensor.shape), pattern]
+            code += [ROLES.index(role), types.index(tensor.dtype.name), tensor.ndim, *_numbers(tensor.shape), pattern]
         numbers, words = {}, {}
         for role, value in operation.attributes.items():
             items = list(value) if isinstance(value, list | tuple) else [value]

@@ -19,11 +19,12 @@ using rbnn::Tensor;
 constexpr const char* kKinds[] = {
     "float_conv", "binary_conv", "pack", "affine", "activation", "max_pool", "avg_pool", "max_pool_bits",
     "adaptive_max_pool", "adaptive_avg_pool", "mean", "add", "multiply", "concat", "reshape", "slice", "pad",
-    "constant", "no such kind"};
+    "constant", "int8_conv", "quantize", "no such kind"};
 constexpr const char* kRoles[] = {
     "x", "residual", "a", "b", "x0", "x1", "x2", "float", "bits", "weight", "scale", "shift", "slope", "level",
     "threshold", "invert", "value", "kernel", "stride", "padding", "dilation", "groups", "activation", "pad", "ceil",
-    "count_padding", "size", "over", "order", "start", "stop", "step", "before", "after", "no such role"};
+    "count_padding", "size", "over", "order", "start", "stop", "step", "before", "after", "bytes", "zero",
+    "no such role"};
 constexpr const char* kWords[] = {
     "hardtanh", "relu", "relu6", "leaky_relu", "prelu", "sigmoid", "hardswish", "abs", "mean", "hw", "c", "chw", "hwc",
     "", "no such word"};
@@ -57,7 +58,10 @@ public:
     std::string word(const char* const (&table)[N]) { return table[below(N)]; }
 
     Tensor tensor(std::vector<std::vector<std::uint8_t>>& memory) {
-        Tensor tensor{static_cast<Tensor::Type>(below(3)), {}, nullptr};
+        constexpr Tensor::Type kTypes[] = {Tensor::Type::float32, Tensor::Type::int32, Tensor::Type::uint8,
+                                           Tensor::Type::int8};
+        Tensor tensor{kTypes[below(4)], {}, nullptr};
+        const bool bytewise = tensor.type == Tensor::Type::uint8 || tensor.type == Tensor::Type::int8;
         double count = 1;
         for (std::size_t rank = below(6); rank > 0; --rank) {
             tensor.shape.push_back(whole());
@@ -67,12 +71,12 @@ public:
         if (count > 2 * kMostValues) throw TooLarge{};
         const std::uint8_t pattern = byte();
         const auto values = static_cast<std::size_t>(count);
-        memory.emplace_back(values * (tensor.type == Tensor::Type::uint8 ? 1 : 4));
+        memory.emplace_back(values * (bytewise ? 1 : 4));
         std::vector<std::uint8_t>& bytes = memory.back();
         std::uint32_t state = pattern * 2654435761u + 1;
         for (std::size_t i = 0; i < values; ++i) {
             state = state * 1664525u + 1013904223u;
-            if (tensor.type == Tensor::Type::uint8) {
+            if (bytewise) {
                 bytes[i] = static_cast<std::uint8_t>((state >> 24) & (0xffu >> pattern % 8));
             } else if (tensor.type == Tensor::Type::int32) {
                 const auto value = static_cast<std::int32_t>(pattern == 255 ? state : (state >> 24)) - 128;
@@ -106,9 +110,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     double values = 0;
     bool all_possible = true;
     for (std::size_t count = in.below(24); count > 0; --count) {
-        const bool bits = in.below(2) != 0;
+        const auto type = static_cast<Buffer::Type>(in.below(3));
         const std::size_t height = in.whole(), width = in.whole(), channels = in.whole();
-        buffers.push_back({bits, height, width, channels});
+        buffers.push_back({type, height, width, channels});
         all_possible = all_possible && possible(buffers.back());
         values += static_cast<double>(height) * static_cast<double>(width) * static_cast<double>(channels);
     }
@@ -136,9 +140,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         // Tensors are not kept: whatever still reads them reads freed memory.
         memory.clear();
         if (program.arena_bytes() > (std::size_t{1} << 24)) return 0;
-        std::vector<float> image(2 * program.input().values()), answer(2 * program.output().values());
-        for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(i % 7) - 3.0f;
-        program.run(image.data(), 2, answer.data(), 1 + static_cast<int>(in.below(2)));
+        const int threads = 1 + static_cast<int>(in.below(2));
+        std::vector<float> answer(2 * program.output().values());
+        if (program.input().type == Buffer::Type::bytes) {
+            std::vector<std::uint8_t> image(2 * program.input().values());
+            for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<std::uint8_t>(i * 37);
+            program.run(image.data(), 2, answer.data(), threads);
+        } else {
+            std::vector<float> image(2 * program.input().values());
+            for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(i % 7) - 3.0f;
+            program.run(image.data(), 2, answer.data(), threads);
+        }
     } catch (const rbnn::Invalid&) {
     } catch (const TooLarge&) {
         return -1;

@@ -50,6 +50,9 @@ def seeds() -> list[Graph]:
                           {"start": [0, 1, 0], "stop": [4, 5, channels], "step": [2, 2, 1]}),
             one_operation("pad", {"x": x}, {"float": (6, 5, channels + 1)}, {},
                           {"before": [1, 0, 0], "after": [1, 0, 1], "value": 0.5}),
+            one_operation("int8_conv", {"x": x}, {"float": (2, 4, outputs)},
+                          {"weight": rng.integers(-128, 128, (outputs, 3, 2, channels), np.int8)}, window),
+            one_operation("quantize", {"x": x}, {"bytes": x}, {r: floats(channels) for r in ("scale", "shift")}, {}),
             one_operation("constant", {}, {"float": (2, 3, 4)}, {"value": floats(2, 3, 4)}, {}),
         ]  # fmt: skip
     for graph in graphs:

@@ -1,0 +1,72 @@
+"""Numbers that went wrong, found where they arose and named: gradients, outputs, signs that stand still."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rbnn.nn import binary_layers
+
+STANDING_STILL_FROM = 0.01
+"""Signs that do not change are worth a notice while the learning rate is at least this share of its peak."""
+
+
+def gradients_finite(parameters: list[nn.Parameter]) -> bool:
+    """One norm per gradient and one comparison: cheap enough for every step."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norms = torch._foreach_norm(gradients)
+    return bool(torch.isfinite(torch.stack([norm.to(norms[0]) for norm in norms]).sum()))
+
+
+def broken_gradient(model: nn.Module) -> str:
+    """The parameter where a gradient stopped being finite: gradients run from the end of the network to its beginning,
+    so it is the last one."""
+    norms = {name: p.grad.norm() for name, p in model.named_parameters() if p.grad is not None}
+    return [name for name, norm in norms.items() if not bool(torch.isfinite(norm))][-1]
+
+
+@torch.no_grad()
+def broken_output(model: nn.Module, images: Tensor) -> str | None:
+    """The first parameter, or else the first layer's output on ``images``, that is not finite; None if all are."""
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            return name
+    found: list[str] = []
+
+    def look(name: str) -> Any:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
+                found.append(f"the output of {name}")
+
+        return hook
+
+    leaves = [(name, m) for name, m in model.named_modules() if name and not any(True for _ in m.children())]
+    leaves += [(name, layer) for name, layer in binary_layers(model)]
+    hooks = [module.register_forward_hook(look(name)) for name, module in leaves]
+    try:
+        model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found[0] if found else None
+
+
+def notices(model: nn.Module, figures: dict[str, dict[str, float]], share_of_peak: float) -> list[str]:
+    """What the log says about binary layers that have stopped learning, one sentence each.  ``share_of_peak`` is the
+    learning rate over its largest."""
+    sentences = []
+    for name, layer in binary_layers(model):
+        if figures[name]["epoch_flips"] == 0 and share_of_peak >= STANDING_STILL_FROM:
+            sentences.append(f"no sign of {name} changed in this epoch")
+        if constant := constant_filters(layer.weight):
+            sentences.append(f"{constant} of {len(layer.weight)} filters of {name} are constant, so are their signs")
+    return sentences
+
+
+def constant_filters(weight: Tensor) -> int:
+    """How many filters have one value only, up to rounding."""
+    flat = weight.detach().flatten(1)
+    if flat.shape[1] == 1:
+        return 0
+    spread = flat.amax(1) - flat.amin(1)
+    return int((spread <= 4 * torch.finfo(flat.dtype).eps * flat.abs().amax(1)).sum())
