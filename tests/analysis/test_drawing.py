@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from rbnn.analysis.drawing import RUNS, drawing, inline, name_lines, shorten
+from rbnn.analysis.drawing import RUNS, drawing, inline, name_lines
 
 
 def heights_of(values: list[float]) -> dict[str, float]:
@@ -32,11 +32,6 @@ def test_names_that_would_overlap_move_apart_and_keep_their_order() -> None:
 
 def test_no_names() -> None:
     assert heights_of([]) == {}
-
-
-def test_long_names_keep_their_end() -> None:
-    assert shorten("resnet20-bireal-rbnn-cifar10-7", 10) == "…cifar10-7"
-    assert shorten("short", 10) == "short"
 
 
 def test_colours_become_the_page_s_variables() -> None:

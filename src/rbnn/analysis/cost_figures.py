@@ -8,8 +8,9 @@ from matplotlib.figure import Figure as Drawing
 
 from rbnn.analysis.analysed import Timed
 from rbnn.analysis.costs import Costs
-from rbnn.analysis.drawing import INK, RUNS, SIZE, drawing, shorten
+from rbnn.analysis.drawing import INK, RUNS, SIZE, drawing
 from rbnn.analysis.figures import Figure
+from rbnn.analysis.words import shorten
 
 ONE_BIT, FLOAT, BESIDE = RUNS[3], RUNS[5], RUNS[4]
 LINE = 0.19

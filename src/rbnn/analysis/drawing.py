@@ -11,6 +11,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from rbnn.analysis.words import shorten
+
 # Middle tones that can be read on white and on black, told apart by colour-blind readers too; the page has a light and
 # a dark shade of each (its --run-0 … variables).
 RUNS = ("#2b7fbd", "#d1601f", "#16946f", "#b15aa0", "#a8870f", "#7a7f87")
@@ -19,6 +21,9 @@ STEPS = (RUNS[3], RUNS[0], RUNS[2], RUNS[4], RUNS[1])
 INK, GRID = "#75797f", "#9fa3a8"
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 """For more runs than colours."""
+
+WIDTH = 14
+"""Letters of a name beside a line."""
 
 SIZE = 4.8, 2.9
 """Inches: as wide as a phone, so that letters keep their size."""
@@ -88,13 +93,8 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
     for index in range(len(heights) - 2, -1, -1):
         heights[index] = min(heights[index], heights[index + 1] - least)
     for height, (_, _, text, shade) in zip(heights, places, strict=True):
-        axes.text(1.015, height, shorten(text), color=shade, transform=axes.transAxes, va="center", ha="left")
+        axes.text(1.015, height, shorten(text, WIDTH), color=shade, transform=axes.transAxes, va="center", ha="left")
     axes.set_ylim(low, high)
-
-
-def shorten(name: str, width: int = 14) -> str:
-    """At most ``width`` letters; the end of a name tells it apart."""
-    return name if len(name) <= width else f"…{name[len(name) - width + 1 :]}"
 
 
 def as_svg(made: Drawing, letters: str = "path") -> str:

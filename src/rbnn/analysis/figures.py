@@ -9,10 +9,11 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from rbnn.analysis.analysed import Analysed
-from rbnn.analysis.drawing import INK, RUNS, SIZE, STEPS, colour, dash, drawing, name_lines, shorten
+from rbnn.analysis.drawing import INK, RUNS, SIZE, STEPS, WIDTH, colour, dash, drawing, name_lines
 from rbnn.analysis.gradients import GRID as POINTS
 from rbnn.analysis.gradients import PROGRESS, Gradient
 from rbnn.analysis.layers import EDGES, Layer
+from rbnn.analysis.words import shorten
 
 HIGHEST = 4.0
 """Where the axis of F′ ends: a narrow peak above it is named."""
@@ -144,7 +145,9 @@ def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float
 def _over_layers(axes: Axes, names: list[str]) -> None:
     every = -(-len(names) // 24)
     places = range(0, len(names), every)
-    axes.set_xticks(places, [shorten(_without_prefix(names)[place]) for place in places], rotation=90, fontsize=8.5)
+    axes.set_xticks(
+        places, [shorten(_without_prefix(names)[place], WIDTH) for place in places], rotation=90, fontsize=8.5
+    )
     axes.margins(x=0.03)
 
 

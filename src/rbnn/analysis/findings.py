@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rbnn.analysis.analysed import Analysed, Timed
 from rbnn.analysis.layers import GAUSSIAN_ANGLE, GAUSSIAN_NEAR_ONE, Layer
+from rbnn.analysis.words import as_size, listed
 
 HALF = 0.05
 """Flips between 45 and 55 % are what chance alone, or any random rotation, gives."""
@@ -202,7 +203,7 @@ def _sizes(runs: Sequence[Analysed]) -> list[str]:
         found = each.costs
         if found is not None and each.run.binary:
             text = (
-                f"deployed {found.bytes / 1000:.1f} kB, {found.bytes_ratio:.1f} times smaller than the float twin, "
+                f"deployed {as_size(found.bytes)}, {found.bytes_ratio:.1f} times smaller than the float twin, "
                 f"with {100 * found.binary_mac_share:.1f} % of the multiply-accumulates on single bits"
             )
             sentences.setdefault(text, []).append(each.name)
@@ -225,8 +226,3 @@ def _mean(values: Sequence[float]) -> float:
 def _range(values: Sequence[float], factor: float, unit: str, digits: int = 1) -> str:
     least, most = f"{factor * min(values):.{digits}f}", f"{factor * max(values):.{digits}f}"
     return f"{least} to {most}{unit}" if least != most else f"{least}{unit} in every layer"
-
-
-def listed(names: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -6,9 +6,9 @@ from rbnn.analysis.analysed import Analysed, Timed
 from rbnn.analysis.cost_figures import cost_figure, time_figure
 from rbnn.analysis.costs import Costs
 from rbnn.analysis.figures import Figure, approximation, curve, histograms, per_layer, spread
-from rbnn.analysis.findings import listed
 from rbnn.analysis.gradients import Gradient
 from rbnn.analysis.layers import GAUSSIAN_ANGLE, GAUSSIAN_COSINE
+from rbnn.analysis.words import listed
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rbnn import packfile
 from rbnn.analysis.packed_costs import OperationCosts, PackedCosts, packed_costs
-from rbnn.cli._words import as_count, as_shape, as_size, listed, plural, shorten
+from rbnn.analysis.words import as_count, as_shape, as_size, listed, plural, shorten
 from rbnn.runtime.session import choose_kernels
 
 NARROW = 64

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from rbnn import _core
+from rbnn.analysis.words import as_shape, as_size, plural
 from rbnn.cli._packed import is_packed
-from rbnn.cli._words import as_shape, as_size, plural
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.runtime.kernel_bench import SHAPES, Figure, measure, usable_kernels
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from rbnn.analysis.words import as_count, as_shape, as_size, shorten
 from rbnn.cli._packed import is_packed
-from rbnn.cli._words import as_count, as_shape, as_size, shorten
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,4 +1,4 @@
-"""Numbers, names and lists as the commands print them."""
+"""Numbers, names and lists as commands and reports show them."""
 
 from collections.abc import Sequence
 
