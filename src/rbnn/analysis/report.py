@@ -49,6 +49,7 @@ def read(paths: Sequence[Path], packed: Sequence[Path] = ()) -> Report:
 def write_page(report: Report, path: Path) -> None:
     """One HTML file: pictures are inside, nothing is fetched."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters["joined"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")
     template = environment.from_string(files("rbnn.analysis").joinpath("report.html.jinja").read_text("utf-8"))
     page = template.render(
         version=__version__,
