@@ -68,7 +68,7 @@ def export(
     comparison = compare(graph, draft.meanings, images, answers)
     packfile.write(graph, path)
     other = int((traced.unprepared.flatten(1).argmax(1) != answers.flatten(1).argmax(1)).sum())
-    return ExportReport.of(Path(path), graph, comparison, other)
+    return ExportReport.of(Path(path), graph, comparison, other if "int8" in (stem, float_layers) else None)
 
 
 def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, Traced]:

@@ -30,11 +30,11 @@ class ExportReport:
     """Of a float value of any layer, relative to the largest value of its picture."""
     answer_difference: float
     """Of the answers to pictures in which no sign differs."""
-    changed_by_int8: int
-    """Pictures whose largest answer is another since float layers are int8."""
+    changed_by_int8: int | None
+    """Pictures whose largest answer is another since float layers are int8; None where none is."""
 
     @classmethod
-    def of(cls, path: Path, graph: Graph, comparison: Comparison, changed_by_int8: int) -> "ExportReport":
+    def of(cls, path: Path, graph: Graph, comparison: Comparison, changed_by_int8: int | None) -> "ExportReport":
         layers = comparison.operations
         kinds = [operation.kind for operation in graph.operations]
         return cls(
@@ -59,4 +59,5 @@ class ExportReport:
             f"floats by at most {self.largest_difference:.1g} of the largest value\n"
             f"by itself: signs differ in {self.images_with_near_ties} of {self.images} images; answers to the others "
             f"by at most {self.answer_difference:.1g}"
+            + ("" if self.changed_by_int8 is None else f"\nint8 changes the class of {self.changed_by_int8} of them")
         )
