@@ -120,9 +120,20 @@ def binary(*arguments: object, method: str = "xnor-net", **more: object) -> nn.M
     )
 
 
-def pooled(pool: nn.Module, *between: nn.Module) -> nn.Module:
+def pooled(pool: nn.Module, *between: nn.Module, method: str = "bnn") -> nn.Module:
     """A pool between two binary layers."""
-    return nn.Sequential(BinaryConv2d(12, 20, 3, method="bnn"), pool, *between, BinaryConv2d(20, 9, 1, method="bnn"))
+    return nn.Sequential(BinaryConv2d(12, 20, 3, method=method), pool, *between, BinaryConv2d(20, 9, 1, method=method))
+
+
+class Sum(nn.Module):
+    """A shortcut, and then a batch norm: its factor cannot go into the convolution, which adds what is not scaled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = BinaryConv2d(12, 12, 3, padding=1, method="bnn"), nn.BatchNorm2d(12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.hardtanh(self.norm(self.conv(x) + x))
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
@@ -179,5 +190,11 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "average, sign": lambda: pooled(nn.AvgPool2d(2), nn.BatchNorm2d(20)),
     "relu, norm, sign": lambda: pooled(nn.ReLU(), nn.BatchNorm2d(20)),
     "sigmoid, sign": lambda: pooled(nn.Sigmoid()),
+    "average, narrow clamp, sign": lambda: pooled(nn.AvgPool2d(2), nn.Hardtanh(0.5, 2.0)),
+    "pool, norm, level": lambda: pooled(nn.MaxPool2d(2), nn.BatchNorm2d(20), method="dorefa"),
+    "average, norm, level": lambda: pooled(nn.AvgPool2d(2), nn.BatchNorm2d(20), method="dorefa"),
+    "pool, falling prelu": lambda: nn.Sequential(nn.Conv2d(12, 8, 3), nn.MaxPool2d(2), nn.PReLU(8, init=-0.5)),
+    "pool, hardswish": lambda: nn.Sequential(nn.Conv2d(12, 8, 3), nn.MaxPool2d(2), nn.Hardswish()),
+    "sum, norm": Sum,
     "narrow clamp, sign": lambda: pooled(nn.Hardtanh(0.5, 2.0)),
 }  # fmt: skip
