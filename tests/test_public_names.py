@@ -14,6 +14,7 @@ def test_public_names() -> None:
         "binarize_",
         "create_model",
         "export",
+        "load",
         "penalty",
     ]
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rbnn.exporting import export
     from rbnn.models import create_model
     from rbnn.nn import BinaryConv2d, BinaryLinear, penalty
+    from rbnn.runtime.pretrained import load
     from rbnn.schedule import BinarySchedule
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ __all__ = [
     "binarize_",
     "create_model",
     "export",
+    "load",
     "penalty",
 ]
 
@@ -34,6 +36,7 @@ _LIVES_IN = {
     "binarize_": "convert",
     "create_model": "models",
     "export": "exporting",
+    "load": "runtime.pretrained",
     "penalty": "nn",
 }
 

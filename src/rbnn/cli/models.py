@@ -1,4 +1,4 @@
-"""`rbnn models`: the networks that rbnn knows."""
+"""`rbnn models`: the networks that rbnn knows, and those that come with it trained."""
 
 import json
 from dataclasses import dataclass
@@ -6,27 +6,56 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Models:
-    """The networks that rbnn knows by name.
+    """The networks that rbnn knows by name; with --pretrained those that it brings along, trained and packed.
 
-    Example: rbnn models --json
+    Example: rbnn models --pretrained
     """
 
+    pretrained: bool = False
+    """List the trained networks instead; their names can stand wherever a network is asked for."""
     json: bool = False
     """Print JSON."""
 
 
 def run(options: Models) -> None:
     """List them."""
+    if options.pretrained:
+        _pretrained(options.json)
+    else:
+        _known(options.json)
+
+
+def _known(as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from rbnn.models import MODELS
 
-    if options.json:
+    if as_json:
         rows = [{"name": n, "image_size": e.image_size, "summary": e.summary} for n, e in MODELS.items()]
         print(json.dumps(rows, indent=2))
         return
     table = Table("model", "pictures", "what it is")
     for name, entry in MODELS.items():
         table.add_row(name, f"{entry.image_size}×{entry.image_size}", entry.summary)
+    Console().print(table)
+
+
+def _pretrained(as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from rbnn.runtime import pretrained
+
+    cards = {name: pretrained.card(name) for name in pretrained.names()}
+    sizes = {name: pretrained.path(name).stat().st_size for name in cards}
+    if as_json:
+        print(json.dumps([{"name": n, "bytes": sizes[n], **asdict(card)} for n, card in cards.items()], indent=2))
+        return
+    table = Table("name", "what it is", "top-1 %", "float twin %", "KB", "epochs")
+    for name, card in cards.items():
+        size = f"{sizes[name] / 1000:,.0f}"
+        table.add_row(name, card.summary, f"{card.packed_top1:.2f}", f"{card.float_top1:.2f}", size, str(card.epochs))
     Console().print(table)
