@@ -27,8 +27,6 @@ class Card:
     """Accuracy of the trained checkpoint on the test set, in percent."""
     packed_top1: float
     """Accuracy of the packed file on the test set, in percent."""
-    float_top1: float
-    """Accuracy of the float twin, trained by the same recipe, in percent."""
     speed: str
     """Time for a picture, and on what machine."""
     limits: str
