@@ -1,4 +1,4 @@
-"""What the commands share about packed files: telling them from checkpoints, and their pictures."""
+"""What the commands share about packed files: finding them, telling them from checkpoints, and their pictures."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,13 @@ from rbnn.errors import ConfigError
 from rbnn.graph import Graph
 
 SUFFIX = ".rbnn"
+
+
+def find_net(net: Path) -> Path:
+    """NET as a path: a pretrained network's name stands for its packed file."""
+    from rbnn.runtime import pretrained
+
+    return pretrained.path(str(net)) if str(net) in pretrained.names() and not net.exists() else net
 
 
 def is_packed(path: Path) -> bool:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from rbnn import _core
 from rbnn.analysis.words import as_shape, as_size, plural
-from rbnn.cli._packed import is_packed
+from rbnn.cli._packed import find_net, is_packed
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.runtime.kernel_bench import SHAPES, Figure, measure, usable_kernels
 
@@ -30,7 +30,7 @@ class Bench:
     """
 
     net: tyro.conf.Positional[Path | None] = None
-    """Packed file (.rbnn), or a run directory or checkpoint, which is exported first."""
+    """Packed file (.rbnn), pretrained network by name, or a run directory or checkpoint, which is exported first."""
     against: str = "torch,onnxruntime,openvino"
     """Engines to compare with, separated by commas; "" for none."""
     kernels: bool = False
@@ -56,7 +56,7 @@ def run(options: Bench) -> None:
     if options.net is None:
         _kernels(options)
     else:
-        _network(options, options.net)
+        _network(options, find_net(options.net))
 
 
 def _kernels(options: Bench) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from rbnn.cli._packed import cores, is_packed, normalisation, picture_side
+from rbnn.cli._packed import cores, find_net, is_packed, normalisation, picture_side
 from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import ConfigError, DataError
 
@@ -19,7 +19,7 @@ class Eval:
     """
 
     net: tyro.conf.Positional[Path]
-    """Run directory (its best epoch), checkpoint or packed file (.rbnn)."""
+    """Run directory (its best epoch), checkpoint, packed file (.rbnn) or pretrained network by name."""
     data: str = ""
     """Data set; by default the one that the network was trained on, which a packed file does not know."""
     data_dir: Path = Path("data")
@@ -34,6 +34,7 @@ class Eval:
 
 def run(options: Eval) -> None:
     """Evaluate and print."""
+    options = replace(options, net=find_net(options.net))
     found, count, name = _packed(options) if is_packed(options.net) else _trained(options)
     if options.json:
         print(json.dumps({"top1": round(found["top1"], 4), "top5": round(found["top5"], 4)}))

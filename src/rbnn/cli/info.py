@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from rbnn.analysis.words import as_count, as_shape, as_size, shorten
-from rbnn.cli._packed import is_packed
+from rbnn.cli._packed import find_net, is_packed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,7 +35,8 @@ class Info:
     """
 
     net: tyro.conf.Positional[str]
-    """Network by name (see `rbnn models`), run directory (its best epoch), checkpoint or packed file (.rbnn)."""
+    """Network by name (see `rbnn models`, also --pretrained), run directory (its best epoch), checkpoint or packed file
+    (.rbnn)."""
     method: str = ""
     """Binarization method of a network by name: rbnn unless said, float for the float twin."""
     classes: int = 0
@@ -52,7 +53,7 @@ class Info:
 
 def run(options: Info) -> None:
     """Count and print."""
-    path = Path(options.net)
+    path = find_net(Path(options.net))
     if is_packed(path):
         from rbnn.cli._packed_info import show
         from rbnn.errors import ConfigError

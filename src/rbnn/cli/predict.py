@@ -10,7 +10,7 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from rbnn.cli._packed import cores, is_packed, normalisation, picture_side
+from rbnn.cli._packed import cores, find_net, is_packed, normalisation, picture_side
 from rbnn.data import preprocess
 from rbnn.errors import ConfigError
 
@@ -27,7 +27,7 @@ class Predict:
     """
 
     net: tyro.conf.Positional[Path]
-    """Packed file (.rbnn), run directory (its best epoch) or checkpoint."""
+    """Packed file (.rbnn), pretrained network by name, run directory (its best epoch) or checkpoint."""
     images: tyro.conf.Positional[tuple[Path, ...]]
     """Picture files: JPEG, PNG, WebP, BMP, GIF, TIFF or PPM."""
     top: int = 5
@@ -65,7 +65,8 @@ def run(options: Predict) -> None:
         raise ConfigError("no picture given: rbnn predict NET IMAGE…")
     if options.top < 1:
         raise ConfigError(f"top is at least 1, got {options.top}")
-    classifier = _packed(options.net) if is_packed(options.net) else _trained(options.net)
+    net = find_net(options.net)
+    classifier = _packed(net) if is_packed(net) else _trained(net)
     answers = []
     for path, row in zip(options.images, classifier.probabilities(options.images), strict=True):
         order = np.argsort(-row, kind="stable")[: options.top]
