@@ -24,18 +24,26 @@ from rbnn.graph import Graph
 from rbnn.models import MODELS
 from rbnn.runtime import Session
 
-NETWORKS = {"resnet18": {}, "resnet20-bireal": {}, "vgg-small": {}}
+NETWORKS = {
+    "resnet18": {},
+    "resnet18, int8 stem": {"stem": "int8"},
+    "resnet18, all int8": {"stem": "int8", "float_layers": "int8"},
+    "resnet20-bireal": {},
+    "vgg-small": {},
+}
 """A model, and how it is exported."""
 
 FLOORS = {
     "resnet18": {"openvino 1-bit": 1.0, "best float32": 6.5},
+    "resnet18, int8 stem": {"openvino 1-bit": 1.35, "best int8": 2.7, "best float32": 8.0},
+    "resnet18, all int8": {},
     "resnet20-bireal": {"openvino 1-bit": 1.3},
     "vgg-small": {"openvino 1-bit": 1.0},
 }
 """How many times faster than a rival each should be at least, on a CPU with AVX-512."""
 
 
-def packed(name: str, directory: Path, **options: Any) -> Graph:
+def packed(name: str, directory: Path, **options: Any) -> Path:
     """A network with random signs as a packed file.  Its batch norms have γ = 1 and the statistics of their inputs, as
     after training: new ones begin with γ near 0, and int8 engines would leave out layers that do nothing."""
     model_name = name.partition(",")[0]
@@ -51,7 +59,7 @@ def packed(name: str, directory: Path, **options: Any) -> Graph:
         model.train()(pictures)
     path = directory / f"{len(list(directory.iterdir()))}.rbnn"
     rbnn.export(model.eval(), path, pictures[:2], [0.5] * 3, [0.25] * 3, **NETWORKS[name])
-    return packfile.read(path)
+    return path
 
 
 def ratios(row: dict[str, Any]) -> dict[str, float]:
@@ -65,15 +73,18 @@ def ratios(row: dict[str, Any]) -> dict[str, float]:
 
 
 def inside(graph: Graph, centred: Graph, seconds: float) -> dict[str, float]:
-    """Of our engine alone: milliseconds for a picture with one and two threads, in a batch of 32, and with centring."""
+    """Of our engine alone: milliseconds for a picture with one and two threads, in a batch of 32, given as bytes, and
+    with centring."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
     images = np.random.default_rng(1).normal(size=(32, channels, height, width)).astype(np.float32)
+    pixels = np.random.default_rng(1).integers(0, 256, (1, channels, height, width), np.uint8)
     one, two, other = Session(graph), Session(graph, 2), Session(centred)
     times = race(
         {
             "one thread": lambda: one(images[:1]),
             "two threads": lambda: two(images[:1]),
             "batch of 32": lambda: one(images),
+            "uint8 picture": lambda: one(pixels),
             "centred": lambda: other(images[:1]),
         },
         seconds,
@@ -107,11 +118,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         for name in args.networks:
-            graph = packed(name, directory, standardise=False)
+            path = packed(name, directory, standardise=False)
+            graph = packfile.read(path)
             row = compare(graph, engines, args.threads, args.batch, args.seconds)
             row["ratios"] = ratios(row)
             row["floors"] = FLOORS[name]
-            row["ours"] = inside(graph, packed(name, directory, standardise=True), args.seconds)
+            row["bytes"] = path.stat().st_size
+            row["ours"] = inside(graph, packfile.read(packed(name, directory, standardise=True)), args.seconds)
             rows[name] = row
         load = loading(directory)
     if args.json:
@@ -136,12 +149,13 @@ def show(rows: dict[str, dict[str, Any]], load: dict[str, float]) -> None:
                 met = "✓" if row["ratios"][rival] >= floor else "–"
                 print(f"| {name} | {rival} | {row['ratios'][rival]:.2f} | {floor} | {met} |")
     kinds = list(first["ours"])
-    print(f"\n| ours, ms for a picture | {' | '.join(kinds)} | second thread | centring |")
-    print("|---" * (len(kinds) + 3) + "|")
+    print(f"\n| ours, ms for a picture | {' | '.join(kinds)} | second thread | centring | file, bytes |")
+    print("|---" * (len(kinds) + 4) + "|")
     for name, row in rows.items():
         ours = row["ours"]
         speedup, centring = ours["one thread"] / ours["two threads"], ours["centred"] / ours["one thread"] - 1
-        print(f"| {name} | {' | '.join(f'{ours[kind]:.3f}' for kind in kinds)} | {speedup:.2f}× | {centring:+.0%} |")
+        times = " | ".join(f"{ours[kind]:.3f}" for kind in kinds)
+        print(f"| {name} | {times} | {speedup:.2f}× | {centring:+.0%} | {row['bytes']:,} |")
     for name, row in rows.items():
         if binary := row["openvino_binary"]:
             print(

@@ -32,6 +32,18 @@ Made make(const Reader& reader) {
     return made;
 }
 
+// Rows become columns, a square at a time: both sides of it stay in the first cache.
+template <class Value>
+void transpose(const Value* from, std::size_t rows, std::size_t columns, Value* to) {
+    constexpr std::size_t side = 16;
+    for (std::size_t top = 0; top < rows; top += side)
+        for (std::size_t left = 0; left < columns; left += side) {
+            const std::size_t bottom = std::min(top + side, rows), right = std::min(left + side, columns);
+            for (std::size_t column = left; column < right; ++column)
+                for (std::size_t row = top; row < bottom; ++row) to[column * rows + row] = from[row * columns + column];
+        }
+}
+
 }  // namespace
 
 bool all_finite(const float* values, std::size_t count) {
@@ -156,20 +168,13 @@ void Program::find_bytes(const std::vector<Spec>& specs) {
     if (readers == 1 && specs[0].kind == "quantize") bytes_ = &buffers_[specs[0].outputs.at("bytes")];
 }
 
-template <class Value>
-void Program::load(const Value* image, Value* to) const {
-    const Buffer& in = input();
-    for (std::size_t pixel = 0; pixel < in.pixels(); ++pixel)
-        for (std::size_t c = 0; c < in.channels; ++c) *to++ = image[c * in.pixels() + pixel];
-}
-
 std::size_t Program::start(const float* image, const Run& run) const {
-    load(image, run.floats(input()));
+    transpose(image, input().channels, input().pixels(), run.floats(input()));
     return 0;
 }
 
 std::size_t Program::start(const std::uint8_t* image, const Run& run) const {
-    load(image, run.bytes(*bytes_));
+    transpose(image, input().channels, input().pixels(), run.bytes(*bytes_));
     return 1;
 }
 
@@ -178,10 +183,8 @@ bool Program::run_image(const Value* image, float* out, std::byte* arena, int th
     const Run run{arena, threads};
     const Buffer& result = output();
     for (std::size_t i = start(image, run); i < operations_.size(); ++i) operations_[i]->run(run);
-    const float* from = run.floats(result);
-    for (std::size_t c = 0; c < result.channels; ++c)
-        for (std::size_t pixel = 0; pixel < result.pixels(); ++pixel) *out++ = from[pixel * result.channels + c];
-    return all_finite(out - result.values(), result.values());
+    transpose(run.floats(result), result.pixels(), result.channels, out);
+    return all_finite(out, result.values());
 }
 
 bool Program::run(const float* images, std::size_t count, float* out, int threads) const {

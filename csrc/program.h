@@ -43,8 +43,6 @@ private:
     std::size_t start(const float* image, const Run& run) const;
     std::size_t start(const std::uint8_t* image, const Run& run) const;
     template <class Value>
-    void load(const Value* image, Value* to) const;
-    template <class Value>
     bool run_image(const Value* image, float* out, std::byte* arena, int threads) const;
     template <class Value>
     bool run_all(const Value* images, std::size_t count, float* out, int threads) const;
