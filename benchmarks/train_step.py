@@ -10,6 +10,7 @@ import time
 import torch
 import torch.nn.functional as F
 
+from rbnn import _core
 from rbnn.models import create_model
 from rbnn.nn import penalty
 from rbnn.schedule import BinarySchedule
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--standardise", choices=("default", "yes", "no"), default="default")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    _core.keep_freed_memory()  # as the training loop does, for both
     options = {} if args.standardise == "default" else {"standardise": args.standardise == "yes"}
     steps = {
         "rbnn": stepper("rbnn", args.model, args.batch, options),

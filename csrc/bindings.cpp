@@ -13,6 +13,7 @@
 
 #include "bits.h"
 #include "dispatch.h"
+#include "memory.h"
 #include "program.h"
 #include "sign_conv.h"
 #include "training.h"
@@ -319,6 +320,9 @@ NB_MODULE(_core, m) {
         },
         array("grad"), array("out"), array("grad_in"), "threads"_a, "grad_in = grad where |out| < 1, else 0.");
 
+    m.def("keep_freed_memory", &rbnn::keep_freed_memory,
+          "Freed memory stays with the process, for programs that allocate the same again and again. "
+          "False where the C library has no such switch.");
     m.def("sign_conv_forward", &sign_conv_forward, array("x"), array("weight"), "stride"_a, "padding"_a, array("out"),
           array("planes"), array("mean"), array("inverse_std"), "threads"_a,
           "Convolve the signs of x, standardised per image unless mean is empty, with a weight of one magnitude per filter. "

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "dispatch.h"
+#include "kernels.h"
 #include "sign_conv.h"
 #include "threads.h"
 #include "vectors.h"
@@ -37,13 +39,10 @@ bool one_magnitude(std::size_t rows, std::size_t values, const float* x) {
 
 namespace {
 
-using Word = std::uint64_t;
-
-constexpr std::size_t kWordBytes = sizeof(Word);
-
 struct Plan {
     SignConv conv;
-    std::size_t pixel, run, words;      // bytes of a pixel, of a tap row; words of all taps
+    std::size_t pixel, run, words;      // bytes of a pixel; words of a row of taps, of all taps
+    Word last;                          // the bits of a row's last word
     std::size_t line;                   // bytes of a padded row of pixels
     std::vector<Word> weights;          // (out_channels, words)
     std::vector<std::int32_t> base;     // (kinds of border, out_channels)
@@ -58,8 +57,10 @@ std::pair<std::size_t, std::size_t> inside(std::size_t at, std::size_t kernel, s
 }
 
 Plan make_plan(const SignConv& conv, const SignFilters& filters) {
-    Plan plan{conv, conv.in_channels / 8, conv.kernel_x * (conv.in_channels / 8), 0, 0, {}, {}, {}};
-    plan.words = (conv.kernel_y * plan.run + kWordBytes - 1) / kWordBytes;
+    const std::size_t bits = conv.kernel_x * conv.in_channels;  // of a row of taps
+    Plan plan{conv, conv.in_channels / 8, words_for(bits), 0, 0, 0, {}, {}, {}};
+    plan.words = conv.kernel_y * plan.run;
+    plan.last = ~Word{0} >> (plan.run * kWordBits - bits);
     plan.line = (conv.width + 2 * conv.padding_x) * plan.pixel;
     const std::size_t values = conv.taps() * conv.in_channels;
     plan.weights.assign(conv.out_channels * plan.words, 0);
@@ -67,7 +68,7 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
     for (std::size_t o = 0; o < conv.out_channels; ++o)
         for (std::size_t i = 0; i < values; ++i)
             if (filters.positive[o * values + i]) {
-                plan.weights[o * plan.words + i / 64] |= Word{1} << (i % 64);
+                plan.weights[o * plan.words + i / bits * plan.run + i % bits / kWordBits] |= Word{1} << i % bits % kWordBits;
                 ++ones[o * conv.taps() + i / conv.in_channels];
             }
     const std::size_t kinds_x = (conv.kernel_x + 1) * (conv.kernel_x + 1), kinds_y = (conv.kernel_y + 1) * (conv.kernel_y + 1);
@@ -93,21 +94,35 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
     return plan;
 }
 
-// One row of pixels: a bit per channel, pixel after pixel; and a plane per channel, a bit per pixel.
-RBNN_CLONES void pack_row(const SignConv& conv, const float* x, float level, std::uint8_t* bytes, Word* planes) {
-    const std::size_t channels = conv.in_channels;
-    std::memset(planes, 0, conv.stride_x * channels * sizeof *planes);
-    for (std::size_t i = 0; i < conv.width; ++i, x += channels) {
-        const std::size_t column = i + conv.padding_x;
-        Word* plane = planes + column % conv.stride_x * channels;
-        const Word bit = Word{1} << (column / conv.stride_x);
-        for (std::size_t c = 0; c < channels; ++c) plane[c] |= x[c] > level ? bit : 0;
-        for (std::size_t c = 0; c < channels; c += 8) {
-            unsigned byte = 0;
-            for (unsigned j = 0; j < 8; ++j) byte |= static_cast<unsigned>(x[c + j] > level) << j;
-            *bytes++ = static_cast<std::uint8_t>(byte);
+using Ints = std::int32_t __attribute__((vector_size(32)));
+
+// One row of pixels: a plane per channel, a bit per pixel.  Half a word at a time: lanes of 32 bits are as many as floats.
+RBNN_CLONES void pack_planes(const SignConv& conv, const float* x, float level, Word* planes) {
+    const std::size_t channels = conv.in_channels, stride = conv.stride_x;
+    const Floats threshold = Floats{} + level;
+    for (std::size_t remainder = 0; remainder < stride; ++remainder)
+        for (std::size_t c = 0; c < channels; c += kLanes) {
+            // The first padded column of this remainder that lies in the picture.
+            const std::size_t p = conv.padding_x, end = p + conv.width;
+            std::size_t column = p + (remainder + stride - p % stride) % stride;
+            Ints half[2] = {};
+            for (int h = 0; h < 2; ++h)
+                for (; column < std::min(end, static_cast<std::size_t>(h + 1) * 32 * stride); column += stride) {
+                    const Ints above = load(x + (column - p) * channels + c) > threshold;
+                    half[h] |= above & static_cast<std::int32_t>(std::uint32_t{1} << column / stride % 32);
+                }
+            for (std::size_t i = 0; i < kLanes; ++i)
+                planes[remainder * channels + c + i] =
+                    static_cast<std::uint32_t>(half[0][i]) | Word{static_cast<std::uint32_t>(half[1][i])} << 32;
         }
-    }
+}
+
+// One row of pixels: a bit per channel, pixel after pixel.
+void pack_pixels(const SignConv& conv, const Kernels& kernels, const float* x, const float* levels, Word* words,
+                 std::uint8_t* bytes) {
+    const std::size_t pixel = conv.in_channels / 8, stride = words_for(conv.in_channels);
+    kernels.pack(x, nullptr, nullptr, levels, conv.in_channels, conv.width, words);
+    for (std::size_t i = 0; i < conv.width; ++i) std::memcpy(bytes + i * pixel, words + i * stride, pixel);
 }
 
 template <std::size_t kWords>
@@ -130,7 +145,7 @@ RBNN_CLONES void count_row(const Plan& plan, const Word* patches, std::size_t fi
                            std::int32_t* counts, float* out) {
     switch (plan.words) {
         case 3: return count_pixels<3>(plan, patches, 3, first, count, scale, counts, out);
-        case 5: return count_pixels<5>(plan, patches, 5, first, count, scale, counts, out);
+        case 6: return count_pixels<6>(plan, patches, 6, first, count, scale, counts, out);
         case 9: return count_pixels<9>(plan, patches, 9, first, count, scale, counts, out);
         default: return count_pixels<0>(plan, patches, plan.words, first, count, scale, counts, out);
     }
@@ -141,24 +156,32 @@ RBNN_CLONES void count_row(const Plan& plan, const Word* patches, std::size_t fi
 void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const float* x,
                        const std::function<float(std::size_t)>& level, std::uint64_t* planes, float* out) {
     const Plan plan = make_plan(conv, filters);
+    const Kernels& kernels = find_kernels("");
     const std::size_t width = conv.out_width();
     parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
         // Rows above and below the picture stay zero, like the margins.
-        std::vector<std::uint8_t> bytes((conv.height + 2 * conv.padding_y) * plan.line, 0);
+        std::vector<std::uint8_t> bytes((conv.height + 2 * conv.padding_y) * plan.line + sizeof(Word), 0);
         std::vector<Word> patches(width * plan.words, 0);
         std::vector<std::int32_t> counts(conv.out_channels);
+        std::vector<Word> words(conv.width * words_for(conv.in_channels));
+        std::vector<float> levels(words_for(conv.in_channels) * kWordBits);
         for (std::size_t image = begin; image < end; ++image) {
-            const float threshold = level(image);
-            for (std::size_t y = 0; y < conv.height; ++y)
-                pack_row(conv, x + image * conv.in_values() + y * conv.width * conv.in_channels, threshold,
-                         bytes.data() + (y + conv.padding_y) * plan.line + conv.padding_x * plan.pixel,
-                         planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels);
+            std::fill(levels.begin(), levels.end(), level(image));
+            for (std::size_t y = 0; y < conv.height; ++y) {
+                const float* row = x + image * conv.in_values() + y * conv.width * conv.in_channels;
+                pack_planes(conv, row, levels[0], planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels);
+                pack_pixels(conv, kernels, row, levels.data(), words.data(),
+                            bytes.data() + (y + conv.padding_y) * plan.line + conv.padding_x * plan.pixel);
+            }
             for (std::size_t y = 0; y < conv.out_height(); ++y) {
-                auto* patch = reinterpret_cast<std::uint8_t*>(patches.data());
-                for (std::size_t i = 0; i < width; ++i, patch += plan.words * kWordBytes) {
+                Word* patch = patches.data();
+                for (std::size_t i = 0; i < width; ++i) {
                     const std::uint8_t* from = bytes.data() + y * conv.stride_y * plan.line + i * conv.stride_x * plan.pixel;
-                    for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
-                        std::memcpy(patch + ky * plan.run, from + ky * plan.line, plan.run);
+                    for (std::size_t ky = 0; ky < conv.kernel_y; ++ky, from += plan.line) {
+                        for (std::size_t j = 0; j < plan.run; ++j) std::memcpy(patch + j, from + j * sizeof(Word), sizeof(Word));
+                        patch[plan.run - 1] &= plan.last;
+                        patch += plan.run;
+                    }
                 }
                 count_row(plan, patches.data(), y * width, width, filters.scale.data(), counts.data(),
                           out + image * conv.out_values() + y * width * conv.out_channels);

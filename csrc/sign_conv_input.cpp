@@ -167,6 +167,7 @@ RBNN_INLINE_ALWAYS void add_entries(const float* tables, const std::uint16_t* of
     for (std::size_t c = 0; c < channels; ++c, sums += plane) {
         Floats acc[kCount];
         for (std::size_t v = 0; v < kCount; ++v) acc[v] = load(sums + places.sums[v]);
+#pragma GCC unroll 4
         for (const std::uint16_t* end = offsets + count; offsets < end; ++offsets)
             for (std::size_t v = 0; v < kCount; ++v) acc[v] += load(table[v] + *offsets);
         for (std::size_t v = 0; v < kCount; ++v) store(sums + places.sums[v], acc[v]);

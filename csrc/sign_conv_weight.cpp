@@ -116,14 +116,16 @@ RBNN_CLONES void make_index(const SignConv& conv, const Block& block, const Word
 
 template <std::size_t kVectors, std::size_t kGroups>
 RBNN_INLINE_ALWAYS void look_up(const float* table, const std::uint32_t* index, std::size_t count, float* sums) {
-    constexpr std::size_t kOutputs = kVectors * kLanes;
+    constexpr std::size_t kOutputs = kVectors * kLanes, kBytes = kOutputs * sizeof(float);
+    const char* bytes = reinterpret_cast<const char*>(table);
     for (std::size_t c = 0; c < count; ++c, sums += kOutputs) {
-        const std::uint32_t bits = index[c];
+        const Word bits = Word{index[c]} * kBytes;  // shifted, so that a mask leaves an offset in bytes
         Floats acc[kVectors];
         for (std::size_t v = 0; v < kVectors; ++v) acc[v] = load(sums + v * kLanes);
 #pragma GCC unroll 8
         for (std::size_t group = 0; group < kGroups; ++group) {
-            const float* entry = table + group * kSums * kOutputs + (bits >> (4 * group) & 15u) * kOutputs;
+            const auto* entry =
+                reinterpret_cast<const float*>(bytes + group * kSums * kBytes + (bits >> (4 * group) & 15 * kBytes));
             for (std::size_t v = 0; v < kVectors; ++v) acc[v] += load(entry + v * kLanes);
         }
         for (std::size_t v = 0; v < kVectors; ++v) store(sums + v * kLanes, acc[v]);

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rbnn import data
+from rbnn import _core, data
 from rbnn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from rbnn.files import keep_as, remove_leftovers, write_whole
 from rbnn.nn import penalty
@@ -71,6 +71,7 @@ class Result:
 
 def train(config: TrainConfig, progress: Progress | None = None) -> Result:
     """Train as ``config`` says; everything worth keeping is in the run directory."""
+    _core.keep_freed_memory()  # every step uses the same memory again
     with processes(config.device) as those:
         run = _Run(config, those, progress or Progress())
         try:
