@@ -19,6 +19,7 @@ struct Invalid : std::runtime_error {
 };
 
 constexpr std::size_t kLargestSide = 1 << 14, kLargestChannels = 1 << 20, kLargestBuffer = 1 << 27;
+constexpr std::size_t kLargestNetwork = 1 << 28;  // values of all buffers
 constexpr std::size_t kLargestStep = 255, kLargestPadding = 1024;
 
 // One picture; its place in the arena is known once the program is planned.

@@ -16,10 +16,15 @@ namespace {
 constexpr std::size_t kLargestArena = std::size_t{1} << 32;
 
 std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
-    for (const Buffer& b : buffers)
+    std::size_t values = 0;
+    for (const Buffer& b : buffers) {
         if (b.height == 0 || b.height > kLargestSide || b.width == 0 || b.width > kLargestSide || b.channels == 0 ||
             b.channels > kLargestChannels || b.values() > kLargestBuffer)
             throw Invalid("a buffer has an impossible shape");
+        // Operations keep tables as long as their buffers: a small file must not be able to ask for all memory.
+        values += b.values();
+        if (values > kLargestNetwork) throw Invalid("the buffers together are too large");
+    }
     return buffers;
 }
 

@@ -1,14 +1,14 @@
 """A packed network in memory: buffers, tensors and the operations that run on them, one after the other."""
 
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rbnn.errors import PackError
-from rbnn.kinds import LARGEST_BUFFER, LARGEST_CHANNELS, LARGEST_SIDE, Buffer, Operation, Site
+from rbnn.kinds import LARGEST_BUFFER, LARGEST_CHANNELS, LARGEST_NETWORK, LARGEST_SIDE, Buffer, Operation, Site
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Graph:
             raise PackError("std of the input must be positive")
         for name, buffer in self.buffers.items():
             _check_buffer(name, buffer)
+        if sum(prod(buffer.shape) for buffer in self.buffers.values()) > LARGEST_NETWORK:
+            raise PackError(f"all buffers together are larger than {LARGEST_NETWORK} values")
         for name, tensor in self.tensors.items():
             if tensor.dtype == np.float32 and not np.isfinite(tensor).all():
                 raise PackError(f"tensor {name!r} has values that are not finite")

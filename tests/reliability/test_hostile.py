@@ -1,0 +1,204 @@
+"""Files that mean harm: nothing in them is executed, written elsewhere, or believed about its size."""
+
+import io
+import os
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from faults import Fault
+from packed_networks import small_network
+from restricted import answers
+
+from rbnn import packfile
+from rbnn.data import _files
+from rbnn.errors import DataError, PackError
+from rbnn.graph import Graph, Input
+from rbnn.kinds import Buffer, Operation
+from rbnn.runtime.session import build
+
+LARGE = 20 << 30
+"""More than the process may have."""
+
+
+class Program:
+    """Executed by whoever unpickles it without care."""
+
+    def __init__(self, touched: Path) -> None:
+        self.touched = touched
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch '{self.touched}'",)
+
+
+def pickled_program(good: Path, path: Path) -> None:
+    torch.save(torch.load(good, weights_only=True) | {"more": Program(path.parent / "touched")}, path)
+
+
+def rezipped(change: Callable[[str, bytes], tuple[bytes, int]]) -> Callable[[Path, Path], None]:
+    """The same container with other members: ``change(name, bytes)`` gives bytes and the way to compress them."""
+
+    def rezip(good: Path, path: Path) -> None:
+        with zipfile.ZipFile(good) as container, zipfile.ZipFile(path, "w") as other:
+            for name in container.namelist():
+                data, compression = change(name, container.read(name))
+                other.writestr(name, data, compression)
+
+    return rezip
+
+
+def compressed_zeros(name: str, data: bytes) -> tuple[bytes, int]:
+    if name.endswith("data/0"):
+        return bytes(512 << 20), zipfile.ZIP_DEFLATED
+    return data, zipfile.ZIP_STORED
+
+
+def lying_about_a_storage(name: str, data: bytes) -> tuple[bytes, int]:
+    """The first storage of the pickle has 2³⁰ elements; its bytes in the file are as before."""
+    if name.endswith("data.pkl"):
+        at = data.index(b"cpuq")
+        at = data.index(b"K", at)
+        data = data[:at] + b"J" + struct.pack("<i", 1 << 30) + data[at + 2 :]
+    return data, zipfile.ZIP_STORED
+
+
+def one_member_many_times(good: Path, path: Path) -> None:
+    """A thousand names for the same bytes: each is as large as the file."""
+    with zipfile.ZipFile(path, "w") as container:
+        container.writestr("archive/data.pkl", bytes(1 << 20))
+        for number in range(1000):
+            copy = zipfile.ZipInfo(f"archive/data/{number}")
+            copy.file_size = copy.compress_size = 1 << 20
+            copy.header_offset, copy.CRC = 0, zlib.crc32(bytes(1 << 20))
+            container.filelist.append(copy)
+
+
+def with_state(**change: Any) -> Callable[[Path, Path], None]:
+    def write(good: Path, path: Path) -> None:
+        state = torch.load(good, weights_only=True)
+        for key, value in change.items():
+            state[key] = {**state[key], **value}
+        torch.save(state, path)
+
+    return write
+
+
+CHECKPOINTS: dict[str, Callable[[Path, Path], None]] = {
+    "a program": pickled_program,
+    "a bomb of zeros": rezipped(compressed_zeros),
+    "a storage that is not there": rezipped(lying_about_a_storage),
+    "a member many times": one_member_many_times,
+    "pictures without end": with_state(contract={"image_size": 10**9}, config={"model": "vgg-small"}),
+    "channels without end": with_state(contract={"channels": 10**9, "mean": [0.5], "std": [0.5]}),
+    "a tensor without end": with_state(model={"conv1.weight": torch.zeros(1).expand(1 << 20, 1 << 20)}),
+    "options without end": with_state(config={"method": "abc-net", "options": {"weight_bases": 10**9}}),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_hostile_checkpoints(name: str, undisturbed: Path, tmp_path: Path, fault: Fault) -> None:
+    path = tmp_path / "hostile.pt"
+    CHECKPOINTS[name](undisturbed / "best.pt", path)
+    with fault("hostile checkpoint"):
+        ((code, out, err),) = answers([["eval", str(path)]], tmp_path)
+        assert (code, out) == (2, ""), err
+        assert err.startswith("rbnn: ")
+        assert err.count("\n") == 1
+        assert not (tmp_path / "touched").exists()
+
+
+def header(text: bytes, length: int | None = None) -> bytes:
+    return struct.pack("<Q", len(text) if length is None else length) + text
+
+
+PACKED = {
+    "a header without end": header(b"{}", 1 << 62),
+    "a header as long as memory": header(b"{" + b" " * 1000, LARGE),
+    "a tensor without end": header(
+        b'{"x":{"dtype":"F32","shape":[4294967296,1024],"data_offsets":[0,17592186044416]}}'
+    ),
+    "a shape that overflows": header(b'{"x":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}'),
+    "offsets that run backwards": header(b'{"x":{"dtype":"U8","shape":[8],"data_offsets":[8,0]}}') + bytes(8),
+    "a nest": header(b'{"x":' * 5000 + b"1" + b"}" * 5000),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_hostile_packed_files(name: str, tmp_path: Path, fault: Fault) -> None:
+    path = tmp_path / "hostile.rbnn"
+    path.write_bytes(PACKED[name])
+    with fault("hostile packed file"):
+        ((code, out, err),) = answers([["info", str(path)]], tmp_path)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+
+
+def test_a_small_file_cannot_ask_for_all_memory(tmp_path: Path, fault: Fault) -> None:
+    """Buffers are declared, not stored: each of these is allowed, all of them are not."""
+    side = 1 << 13
+    buffers = {"image": Buffer("float", (1, 1, 1))} | {f"x{i}": Buffer("float", (side, side, 1)) for i in range(5)}
+    operations = [
+        Operation(
+            "pad", "pad", {"x": "image"}, {"float": "x0"}, {}, {"before": [0, 0, 0], "after": [side - 1, side - 1, 0]}
+        )
+    ]
+    operations += [Operation("add", f"add{i}", {"a": f"x{i}", "b": f"x{i}"}, {"float": f"x{i + 1}"}) for i in range(4)]
+    graph = Graph(Input("image"), "x4", buffers, operations, {})
+    with fault("hostile packed file"), pytest.raises(PackError, match="all buffers together are larger than"):
+        graph.check()
+    with fault("hostile packed file"), pytest.raises(PackError, match="buffers together are too large"):
+        build(graph, "portable")
+
+
+def archive(members: dict[str, bytes], path: Path, **fields: Any) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            for key, value in fields.items():
+                setattr(member, key, value)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/tmp/outside", "folder/../../outside", "wanted"])
+def test_archives_write_nothing(name: str, tmp_path: Path, fault: Fault) -> None:
+    path = archive({name: b"harm", "wanted": b"data"}, tmp_path / "a.tar.gz")
+    before = sorted(tmp_path.parent.rglob("*"))
+    with fault("hostile archive"):
+        assert dict(_files.members(path, ["wanted"], 100))["wanted"] in (b"data", b"harm")
+        assert sorted(tmp_path.parent.rglob("*")) == before
+
+
+def test_archives_with_links_and_lies(tmp_path: Path, fault: Fault) -> None:
+    linked = archive({"wanted": b""}, tmp_path / "a.tar.gz", type=tarfile.SYMTYPE, linkname="/etc/passwd")
+    with fault("hostile archive"), pytest.raises(DataError, match="lacks wanted"):
+        dict(_files.members(linked, ["wanted"], 100))
+    large = archive({"wanted": bytes(101)}, tmp_path / "b.tar.gz")
+    with fault("hostile archive"), pytest.raises(DataError, match="at most 100 bytes"):
+        dict(_files.members(large, ["wanted"], 100))
+
+
+def bomb_of_pixels(width: int, height: int) -> bytes:
+    """A PNG that claims so many pixels and holds none."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    size = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(bytes(999))) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("size", [(60_000, 60_000), (2**31 - 1, 1), (100_000, 10_000)])
+def test_pictures_that_claim_any_size(size: tuple[int, int], tmp_path: Path, fault: Fault) -> None:
+    packfile.write(small_network(), tmp_path / "net.rbnn")
+    (tmp_path / "bomb.png").write_bytes(bomb_of_pixels(*size))
+    with fault("hostile picture"):
+        ((code, out, err),) = answers([["predict", "net.rbnn", "bomb.png"]], tmp_path)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert "bomb.png" in err
