@@ -47,8 +47,9 @@ def by_hand(model: nn.Module, stem: bool, others: bool) -> nn.Module:
     model = copy.deepcopy(model)
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d | nn.Linear) and not hasattr(module, "method"):
-            if name == "stem" and stem:
-                module.weight.data = rounded(module.weight, 255 * torch.tensor(STD, dtype=torch.float64)[:, None, None])
+            if name == "stem":
+                std = 255 * torch.tensor(STD, dtype=torch.float64)[:, None, None]
+                module.weight.data = rounded(module.weight, std) if stem else module.weight.data
             elif others:
                 module.weight.data = rounded(module.weight)
     return model
@@ -126,14 +127,14 @@ def test_an_int8_stem_pads_by_numbers(tmp_path: Path) -> None:
 
 
 class Functional(nn.Module):
-    """Layers without modules; the second weight is computed, so it stays float32."""
+    """Layers without modules.  The first is the stem and the last one's weight is computed: they stay float32."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight, self.other = nn.Parameter(torch.randn(5, 3, 3, 3)), nn.Parameter(torch.randn(4, 5, 1, 1))
+        self.stem, self.weight, self.other = (nn.Parameter(torch.randn(5, c, 3, 3)) for c in (3, 5, 5))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(nn.functional.conv2d(x, self.weight))
+        x = torch.relu(nn.functional.conv2d(torch.relu(nn.functional.conv2d(x, self.stem)), self.weight))
         return nn.functional.conv2d(x, self.other * 2.0 + 0.1)
 
 
@@ -141,7 +142,9 @@ def test_layers_that_are_no_modules(tmp_path: Path) -> None:
     model, path = Functional(), tmp_path / "net.rbnn"
     rbnn.export(model, path, normalised(2), MEAN, STD, float_layers="int8")
     graph = packfile.read(path)
-    assert [graph.tensors[o.tensors["weight"]].dtype.name for o in graph.operations] == ["int8", "float32"]
+    assert [graph.tensors[o.tensors["weight"]].dtype.name for o in graph.operations] == [
+        "float32", "int8", "float32",
+    ]  # fmt: skip
     with torch.no_grad():
         model.weight.copy_(rounded(model.weight))
         wanted = model(normalised(3)).numpy()

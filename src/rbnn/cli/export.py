@@ -35,7 +35,7 @@ class Export:
     stem: Literal["float32", "int8"] = "float32"
     """int8: the first convolution works on the bytes of pictures, weights rounded."""
     float_layers: Literal["float32", "int8"] = "float32"
-    """int8: the weights of all float layers rounded to whole numbers, one step per filter."""
+    """int8: the weights of the other float layers rounded to whole numbers, one step per filter."""
     json: bool = False
     """Print JSON with the keys path, bytes, pictures (test or random), images, binary_layers, float_layers, signs,
     near_ties (signs that differ), images_with_near_ties, largest_difference, answer_difference,

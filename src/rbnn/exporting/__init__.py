@@ -46,8 +46,8 @@ def export(
     classes            names of the classes
     stem               ``int8``: the first convolution works on the bytes of pictures; needs mean and std.  The example
                        is then taken as the nearest pictures of bytes
-    float_layers       ``int8``: the weights of all float layers as whole numbers with one step per filter.  Both are
-                       compared with a torch network whose weights are rounded alike
+    float_layers       ``int8``: the weights of the other float layers as whole numbers with one step per filter.  Both
+                       are compared with a torch network whose weights are rounded alike
     """
     if changed := changed_behind_the_schedule(model):
         warnings.warn(

@@ -60,11 +60,14 @@ class Rounding:
 
     def round_weights(self, model: nn.Module, graph: fx.Graph) -> None:
         """Round the weights of ``model``, which is ours to change, as the packed network will have them."""
-        first = self._stem(model, graph) if self.stem else None
+        image = next(node for node in graph.nodes if node.op == "placeholder")
+        first = self._stem(model, image) if self.stem else None
         done: set[int] = set()
         for node in graph.nodes:
             weight = _weight(model, node)
-            if weight is None or id(weight) in done or not (self.float_layers or node is first):
+            # Rounding shows most in layers that read the pictures: they are the stem's business alone.
+            wanted = node is first if image in node.all_input_nodes else self.float_layers
+            if weight is None or id(weight) in done or not wanted:
                 continue
             done.add(id(weight))
             with torch.no_grad():
@@ -73,8 +76,7 @@ class Rounding:
                 whole, step = _rounded(values / factor)
                 weight.copy_(torch.from_numpy(whole * _along(step, whole) * factor))
 
-    def _stem(self, model: nn.Module, graph: fx.Graph) -> fx.Node:
-        image = next(node for node in graph.nodes if node.op == "placeholder")
+    def _stem(self, model: nn.Module, image: fx.Node) -> fx.Node:
         readers: list[fx.Node] = list(image.users)
         weight = _weight(model, readers[0]) if len(readers) == 1 else None
         if weight is None or weight.dim() != 4 or weight.shape[1] != len(self.std):
@@ -86,8 +88,9 @@ class Rounding:
         for step in list(draft.steps):
             if step.kind != "float_conv":
                 continue
-            if self.stem and step.inputs["x"] == draft.input:
-                self._on_bytes(draft, step)
+            if step.inputs["x"] == draft.input:
+                if self.stem:
+                    self._on_bytes(draft, step)
             elif self.float_layers:
                 _store(step, step.tensors["weight"])
         if self.stem and not any(step.kind == "int8_conv" for step in draft.steps):
