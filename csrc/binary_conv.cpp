@@ -63,23 +63,19 @@ public:
         if (layout_ == Layout::gathered)
             gather(run, operand);
         else
-            // `expand` writes whole words: where pixels are less, one row after the other mends what the last wrote too much.
-            copy_padded(window_, bytes(pixel_bits_), operand, pixel_bits_ % kWordBits == 0 ? run.threads : 1,
-                        [&](std::size_t y, std::uint8_t* to) {
-                            kernels_.expand(run.words(in_) + y * in_.width * in_words(), in_.width, in_words(),
-                                            bytes(pixel_bits_), to);
-                        });
-        const BinaryConv job{operand, taps_.offsets.data(), borders_.of_pixel.data(), taps_.segments.data(),
-                             taps_.segments.size(), weights_.data(), block_bytes_, base_.data(), finish_.at(run)};
-        const std::size_t pixels = window_.positions(), blocks = words_for(channels_);
+            copy_rows(run, operand);
+        const BinaryConv job{operand, taps_.offsets.data(), pixels_.data(), window_.x.count, window_.positions(),
+                             borders_.of_pixel.data(), taps_.segments.data(), taps_.segments.size(), weights_.data(),
+                             block_bytes_, base_.data(), finish_.at(run)};
+        const std::size_t positions = pixels_.size(), blocks = words_for(channels_);
         // Parts of about 4 million multiply-adds: large enough to hand out, small enough to spread.
-        const std::size_t work = std::max<std::size_t>(row_words_ * kWordBits * kBlock, 1);
-        const std::size_t chunk = std::clamp<std::size_t>((std::size_t{1} << 22) / work / 6 * 6, 6, pixels);
-        const std::size_t chunks = (pixels + chunk - 1) / chunk;
+        const std::size_t work = row_words_ * kWordBits * kBlock * kernels_.rows_together;
+        const std::size_t chunk = std::clamp<std::size_t>((std::size_t{1} << 22) / work / 6 * 6, 6, positions);
+        const std::size_t chunks = (positions + chunk - 1) / chunk;
         parallel_for(blocks * chunks, 1, run.threads, [&](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) {
                 const std::size_t first = i % chunks * chunk;
-                kernels_.binary_conv(job, i / chunks, first, std::min(first + chunk, pixels));
+                kernels_.binary_conv(job, i / chunks, first, std::min(first + chunk, positions));
             }
         });
     }
@@ -117,20 +113,27 @@ private:
     // Where each output pixel's taps lie in the operand.
     void find_taps(const Reader& reader) {
         const std::size_t pixel_bytes = bytes(pixel_bits_), row_bytes = window_.x.padded() * pixel_bytes;
+        for (std::size_t y = 0; y < window_.y.count; y += kernels_.rows_together)
+            for (std::size_t x = 0; x < window_.x.count; ++x) pixels_.push_back(static_cast<std::uint32_t>(y * window_.x.count + x));
         std::size_t total = window_.y.padded() * row_bytes;
         if (layout_ == Layout::gathered) {
             const std::size_t each = bytes(row_words_ * kWordBits);
-            total = window_.positions() * each;
-            for (std::size_t i = 0; i < window_.positions(); ++i) taps_.offsets.push_back(static_cast<std::uint32_t>(i * each));
+            total = pixels_.size() * each;
+            for (std::size_t i = 0; i < pixels_.size(); ++i) taps_.offsets.push_back(static_cast<std::uint32_t>(i * each));
             taps_.segments = {{0, static_cast<std::uint32_t>(each)}};
         } else {
             taps_ = lay_out(window_, row_bytes, pixel_bytes, pixel_bytes);
+            std::transform(pixels_.begin(), pixels_.end(), taps_.offsets.begin(),
+                           [&](std::uint32_t pixel) { return taps_.offsets[pixel]; });  // a position is never behind its pixel
+            taps_.offsets.resize(pixels_.size());
         }
+        nothing_.assign(std::max(in_.width * in_words(), window_.x.count * row_words_) + 1, 0);
         reader.require(total < (std::size_t{1} << 31), "the input is too large");
         // `expand` writes whole words: the last may reach over the end.  `gather` keeps its rows behind the operand.
         operand_bytes_ = aligned(total + bytes(kWordBits));
         scratch_bytes = operand_bytes_;
-        if (layout_ == Layout::gathered) scratch_bytes += (window_.y.kernel * line_words() + row_words_ + 1) * sizeof(Word);
+        if (layout_ == Layout::gathered)
+            scratch_bytes += (window_.y.kernel * line_words() + 2 * window_.x.count * row_words_ + 1) * sizeof(Word);
     }
 
     // Bytes of the operand for so many bits.
@@ -167,33 +170,59 @@ private:
         return static_cast<std::int32_t>(count);
     }
 
-    // Each output pixel gets its own row, tap after tap without gaps.  The input lines that a line of output pixels sees
-    // are made free of gaps first, so that taps side by side are copied as one.
+    // Pixels lie in the operand as in the picture, with a margin of zeros.
+    void copy_rows(const Run& run, std::uint8_t* operand) const {
+        const std::size_t pixel = bytes(pixel_bits_), row = window_.x.padded() * pixel, margin = window_.x.padding * pixel;
+        const auto line = [&](std::size_t y) {  // of the padded picture
+            const bool inside = y >= window_.y.padding && y < window_.y.padding + in_.height;
+            return inside ? run.words(in_) + (y - window_.y.padding) * in_.width * in_words() : nothing_.data();
+        };
+        // `expand` writes whole words: where pixels are less, one row after the other mends what the last wrote too much.
+        parallel_for(window_.y.padded(), 16, pixel_bits_ % kWordBits == 0 ? run.threads : 1,
+                     [&](std::size_t begin, std::size_t end) {
+                         for (std::size_t y = begin; y < end; ++y) {
+                             std::uint8_t* to = operand + y * row;
+                             std::memset(to, 0, margin);
+                             kernels_.expand(line(y), line(y + window_.y.stride), in_.width, in_words(), pixel, to + margin);
+                             std::memset(to + row - margin, 0, margin);
+                         }
+                     });
+    }
+
+    // Each output pixel gets its own row, tap after tap without gaps.
     void gather(const Run& run, std::uint8_t* operand) const {
-        const std::size_t words = line_words(), each = bytes(row_words_ * kWordBits), channels = in_.channels;
+        const std::size_t each = bytes(row_words_ * kWordBits), row = window_.x.count * row_words_;
+        auto* lines = reinterpret_cast<Word*>(operand + operand_bytes_);
+        Word *upper = lines + window_.y.kernel * line_words(), *lower = upper + row;
+        for (std::size_t y = 0; y < window_.y.count; y += kernels_.rows_together, operand += window_.x.count * each) {
+            // The lower one last: the word that or_bits wants behind `upper` is its first.
+            std::fill(upper, upper + 2 * row + 1, 0);
+            gather_line(run, y, lines, upper);
+            if (kernels_.rows_together == 2 && y + 1 < window_.y.count) gather_line(run, y + 1, lines, lower);
+            kernels_.expand(upper, lower, window_.x.count, row_words_, each, operand);
+        }
+    }
+
+    // Line y of output pixels.  The input lines that it sees are made free of gaps first, so that taps side by side are
+    // copied as one.
+    void gather_line(const Run& run, std::size_t y, Word* lines, Word* rows) const {
+        const std::size_t words = line_words(), channels = in_.channels;
         const bool adjoining = window_.x.dilation == 1;
         const std::size_t run_bits = adjoining ? window_.x.kernel * channels : channels;
         const std::size_t runs = adjoining ? 1 : window_.x.kernel;
-        auto* lines = reinterpret_cast<Word*>(operand + operand_bytes_);
-        Word* row = lines + window_.y.kernel * words;
-        for (std::size_t y = 0; y < window_.y.count; ++y) {
-            std::fill(lines, row, 0);
-            const auto [first, last] = window_.y.inside(y);
-            for (std::size_t ky = first; ky < last; ++ky) {
-                const Word* in = run.words(in_) + (window_.y.start(y) + ky * window_.y.dilation - window_.y.padding) *
-                                                      in_.width * in_words();
-                for (std::size_t x = 0; x < in_.width; ++x)
-                    append(in + x * in_words(), lines + ky * words, (window_.x.padding + x) * channels);
-            }
-            for (std::size_t x = 0; x < window_.x.count; ++x, operand += each) {
-                std::fill(row, row + row_words_ + 1, 0);
-                for (std::size_t ky = first; ky < last; ++ky)
-                    for (std::size_t i = 0; i < runs; ++i)
-                        or_bits(lines + ky * words, (window_.x.start(x) + i * window_.x.dilation) * channels, run_bits, row,
-                                (ky * window_.x.kernel + i) * channels);
-                kernels_.expand(row, 1, row_words_, each, operand);
-            }
+        std::fill(lines, lines + window_.y.kernel * words, 0);
+        const auto [first, last] = window_.y.inside(y);
+        for (std::size_t ky = first; ky < last; ++ky) {
+            const Word* in = run.words(in_) +
+                             (window_.y.start(y) + ky * window_.y.dilation - window_.y.padding) * in_.width * in_words();
+            for (std::size_t x = 0; x < in_.width; ++x)
+                append(in + x * in_words(), lines + ky * words, (window_.x.padding + x) * channels);
         }
+        for (std::size_t x = 0; x < window_.x.count; ++x)
+            for (std::size_t ky = first; ky < last; ++ky)
+                for (std::size_t i = 0; i < runs; ++i)
+                    or_bits(lines + ky * words, (window_.x.start(x) + i * window_.x.dilation) * channels, run_bits,
+                            rows + x * row_words_, (ky * window_.x.kernel + i) * channels);
     }
 
     // Ors the words of one pixel, whose tail bits are 0, into a line at bit `at`.
@@ -218,6 +247,8 @@ private:
     Layout layout_;
     std::size_t pixel_bits_ = 0, row_words_ = 0, block_bytes_ = 0, operand_bytes_ = 0;
     AlignedBytes weights_;
+    std::vector<std::uint32_t> pixels_;  // the output pixels that are worked on: all, or those of every second row
+    std::vector<Word> nothing_;          // a row of zeros
     Taps taps_;
     Borders borders_;
     std::vector<std::int32_t> base_;

@@ -37,7 +37,9 @@ struct Finish {
 
 struct BinaryConv {
     const std::uint8_t* operand;          // the input, expanded by `expand`
-    const std::uint32_t* pixel_offset;    // per output pixel: where its first tap lies, in bytes
+    const std::uint32_t* offset;          // per position: where its first tap lies, in bytes
+    const std::uint32_t* pixel;           // per position: its output pixel; with two rows together also the one below,
+    std::size_t width, pixels;            //   `width` pixels later, if there is one
     const std::uint32_t* pixel_base;      // per output pixel: its row of `base`
     const Segment* segments;              // in bytes of the operand, in the order of the weights
     std::size_t segment_count;
@@ -74,14 +76,19 @@ struct Kernels {
 
     // The operand is made of bytes that stand for `unit_bits` bits each (a word: for 8), 64 / unit_bits to a word.
     std::size_t unit_bits, operand_bytes;
+    // Output rows that are worked on together, 1 or 2.  With 2 the operand holds each unit beside the one that the lower row
+    // sees in its place.
+    std::size_t rows_together;
     // Pixels of `words` words each → pixels `stride` bytes apart, one after the other: what is written beyond a stride
-    // is overwritten by the next pixel.
-    void (*expand)(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out);
+    // is overwritten by the next pixel.  `below` is what the lower row sees, where two are worked on together.
+    void (*expand)(const Word* in, const Word* below, std::size_t pixels, std::size_t words, std::size_t stride,
+                   std::uint8_t* out);
     // Rows of `words` words, one per output channel → the order in which binary_conv reads one block.
     std::size_t (*tiled_bytes)(std::size_t words);
     void (*tile_weights)(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out);
-    // Output pixels first … last of one block.
+    // Positions first … last of one block.
     void (*binary_conv)(const BinaryConv&, std::size_t block, std::size_t first, std::size_t last);
+    // Output pixels first … last of one block.
     void (*float_conv)(const FloatConv&, std::size_t block, std::size_t first, std::size_t last);
     // The operand of an int8 convolution holds a value in `int8_bytes` bytes; `int8_values` of them are one step.
     std::size_t int8_bytes, int8_values;

@@ -69,7 +69,7 @@ RBNN_INLINE void count_tile(const BinaryConv& job, const Word* weights, std::siz
                             std::uint32_t (*counts)[kBlock], std::size_t half) {
     const Word* in[kPixels];
     for (int p = 0; p < kPixels; ++p)
-        in[p] = reinterpret_cast<const Word*>(job.operand + job.pixel_offset[pixel + p]);
+        in[p] = reinterpret_cast<const Word*>(job.operand + job.offset[pixel + p]);
     __m512i acc[kPixels][kVectors];
     for (int p = 0; p < kPixels; ++p)
         for (int v = 0; v < kVectors; ++v) acc[p][v] = _mm512_setzero_si512();
@@ -145,7 +145,7 @@ bool supported() {
 }  // namespace
 
 extern const Kernels kernels_avx512 = {
-    "avx512", supported, kWordBits, sizeof(Word), copy_words, word_tiles, tile_weights, binary_conv, float_conv,
+    "avx512", supported, kWordBits, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, float_conv,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
     pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };

@@ -13,7 +13,8 @@
 #endif
 
 // For sets whose operand is made of words as they are.
-inline void copy_words(const Word* in, std::size_t pixels, std::size_t words, std::size_t stride, std::uint8_t* out) {
+inline void copy_words(const Word* in, const Word*, std::size_t pixels, std::size_t words, std::size_t stride,
+                       std::uint8_t* out) {
     for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
         __builtin_memcpy(out, in, words * sizeof(Word));
 }

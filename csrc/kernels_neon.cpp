@@ -73,7 +73,7 @@ RBNN_INLINE void count_tile(const BinaryConv& job, const std::uint8_t* weights, 
                             std::uint32_t (*counts)[kBlock]) {
     std::uint16_t partial[kPixels][kBlock] = {};
     const std::uint8_t* in[kPixels];
-    for (int p = 0; p < kPixels; ++p) in[p] = job.operand + job.pixel_offset[pixel + static_cast<std::size_t>(p)];
+    for (int p = 0; p < kPixels; ++p) in[p] = job.operand + job.offset[pixel + static_cast<std::size_t>(p)];
     std::size_t flushes = 0;
     for (std::size_t s = 0; s < job.segment_count; ++s) {
         const std::size_t length = job.segments[s].length, parts = (length + kMostBytes - 1) / kMostBytes;
@@ -140,7 +140,7 @@ bool supported() { return true; }
 }  // namespace
 
 extern const Kernels kernels_neon = {
-    "neon", supported, 8, sizeof(Word), copy_words, word_tiles, tile_weights, binary_conv, float_conv,
+    "neon", supported, 8, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, float_conv,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
     pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };

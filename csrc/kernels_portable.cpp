@@ -119,7 +119,7 @@ void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, st
         std::size_t unflushed = 0;
         for (std::size_t s = 0; s < job.segment_count; ++s) {
             const auto* in =
-                reinterpret_cast<const Word*>(job.operand + job.pixel_offset[pixel] + job.segments[s].offset);
+                reinterpret_cast<const Word*>(job.operand + job.offset[pixel] + job.segments[s].offset);
             for (std::size_t k = 0; k < job.segments[s].length / sizeof(Word); ++k, w += kBlock) {
                 for (std::size_t c = 0; c < n; ++c) bytes[c] += count_in_bytes(in[k] ^ w[c]);
                 if (++unflushed == kMostWords) flush(bytes, counts, n), unflushed = 0;
@@ -149,7 +149,7 @@ bool supported() { return true; }
 }  // namespace
 
 extern const Kernels kernels_portable = {
-    "portable", supported, kWordBits, sizeof(Word), copy_words, word_tiles, tile_weights, binary_conv, float_conv,
+    "portable", supported, kWordBits, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, float_conv,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
     pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
