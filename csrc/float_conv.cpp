@@ -42,7 +42,7 @@ public:
             in = reinterpret_cast<const float*>(copy);
         }
         const FloatConv job{in, taps_.offsets.data(), taps_.segments.data(), taps_.segments.size(), tap_count_,
-                            reinterpret_cast<const float*>(weights_.data()), finish_.at(run)};
+                            reinterpret_cast<const float*>(weights_.data()), weight_stride_, finish_.at(run)};
         const std::size_t pixels = window_.positions(), blocks = words_for(channels_);
         const std::size_t chunk = std::clamp<std::size_t>((std::size_t{1} << 19) / (tap_count_ * kBlock) / 6 * 6, 6, pixels);
         const std::size_t chunks = (pixels + chunk - 1) / chunk;
@@ -65,14 +65,16 @@ private:
     void read_weights(const Reader& reader, const Number* from) {
         const std::size_t blocks = words_for(channels_);
         reader.require(blocks * tap_count_ * kBlock <= (std::size_t{1} << 30), "the weight is too large");
-        weights_ = AlignedBytes(blocks * tap_count_ * kBlock * sizeof(float));
+        // Ten classes need not read sixty-four.
+        if (groups_ == 1 && channels_ <= kernels_.float_channels) weight_stride_ = kernels_.float_channels;
+        weights_ = AlignedBytes(blocks * tap_count_ * weight_stride_ * sizeof(float));
         auto* to = reinterpret_cast<float*>(weights_.data());
         for (std::size_t block = 0; block < blocks; ++block)
             for (std::size_t tap = 0; tap < tap_count_; ++tap)
-                for (std::size_t c = block * kBlock; c < (block + 1) * kBlock; ++c)
+                for (std::size_t c = block * kBlock; c < block * kBlock + weight_stride_; ++c)
                     *to++ = c < channels_ ? static_cast<float>(from[c * tap_count_ + tap]) : 0.0f;
         to = reinterpret_cast<float*>(weights_.data());
-        for (std::size_t i = 0; i < blocks * tap_count_ * kBlock; ++i)
+        for (std::size_t i = 0; i < blocks * tap_count_ * weight_stride_; ++i)
             reader.require(std::isfinite(to[i]), "the weight is not finite");
     }
 
@@ -102,7 +104,7 @@ private:
     const Kernels& kernels_;
     std::size_t groups_, channels_;
     FinishSpec finish_;
-    std::size_t tap_count_ = 0;
+    std::size_t tap_count_ = 0, weight_stride_ = kBlock;
     AlignedBytes weights_;
     Taps taps_;
 };

@@ -145,17 +145,27 @@ Span span(const Axis& axis, std::size_t i) {
     return {begin, begin + (last - first) * axis.dilation, axis.dilation};
 }
 
-void pool_pixel(const Kernels& k, bool maximum, const Buffer& in, const float* x, Span ys, Span xs, float* out) {
-    bool first = true;
+constexpr std::size_t kTapsAtOnce = 16;
+
+void max_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span xs, float* out) {
+    const float* taps[kTapsAtOnce];
+    std::size_t count = 0;
     for (std::size_t y = ys.first; y < ys.last; y += ys.step)
         for (std::size_t column = xs.first; column < xs.last; column += xs.step) {
-            const float* from = x + (y * in.width + column) * in.channels;
-            if (first)
-                std::memcpy(out, from, in.channels * sizeof(float));
-            else
-                (maximum ? k.max_into : k.add_into)(out, from, in.channels);
-            first = false;
+            if (count == kTapsAtOnce) {  // what there is so far is one of the next
+                k.max_of(taps, count, in.channels, out);
+                taps[0] = out, count = 1;
+            }
+            taps[count++] = x + (y * in.width + column) * in.channels;
         }
+    k.max_of(taps, count, in.channels, out);
+}
+
+void sum_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span xs, float* out) {
+    std::fill(out, out + in.channels, 0.0f);
+    for (std::size_t y = ys.first; y < ys.last; y += ys.step)
+        for (std::size_t column = xs.first; column < xs.last; column += xs.step)
+            k.add_into(out, x + (y * in.width + column) * in.channels, in.channels);
 }
 
 void divide(float* values, std::size_t n, std::size_t count) {
@@ -182,7 +192,7 @@ Made make_pool(const Reader& reader, bool maximum) {
             const Span ys = span(window.y, y);
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
                 const Span xs = span(window.x, x);
-                pool_pixel(k, maximum, in, run.floats(in), ys, xs, to);
+                (maximum ? max_pixel : sum_pixel)(k, in, run.floats(in), ys, xs, to);
                 if (!maximum)
                     divide(to, out.channels,
                            count_padding ? counted(window.y, y) * counted(window.x, x)
@@ -233,7 +243,7 @@ Made make_adaptive_pool(const Reader& reader, bool maximum, std::vector<std::siz
             const Span ys = cell(y, in.height, out.height);
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
                 const Span xs = cell(x, in.width, out.width);
-                pool_pixel(k, maximum, in, run.floats(in), ys, xs, to);
+                (maximum ? max_pixel : sum_pixel)(k, in, run.floats(in), ys, xs, to);
                 if (!maximum) divide(to, out.channels, (ys.last - ys.first) * (xs.last - xs.first));
             }
         });
@@ -312,10 +322,15 @@ Made make_reshape(const Reader& reader) {
     if (order == "hwc" || (plain(in) && plain(out)))
         return small([&in, &out](const Run& run) { std::memcpy(run.floats(out), run.floats(in), in.bytes()); });
     return small([&in, &out](const Run& run) {
-        for (std::size_t i = 0; i < in.values(); ++i) {
-            const std::size_t from = i % in.pixels() * in.channels + i / in.pixels();
-            run.floats(out)[i % out.pixels() * out.channels + i / out.pixels()] = run.floats(in)[from];
-        }
+        // Value i of torch's order, there and here.
+        const float* from = run.floats(in);
+        float* to = run.floats(out);
+        std::size_t pixel = 0, channel = 0;
+        for (std::size_t c = 0; c < in.channels; ++c)
+            for (std::size_t p = 0; p < in.pixels(); ++p) {
+                to[pixel * out.channels + channel] = from[p * in.channels + c];
+                if (++pixel == out.pixels()) pixel = 0, ++channel;
+            }
     });
 }
 

@@ -54,7 +54,8 @@ struct FloatConv {
     const std::uint32_t* pixel_offset;    // in floats
     const Segment* segments;              // in floats
     std::size_t segment_count, taps;      // taps = the sum of all lengths
-    const float* weights;                 // blocks × taps × 64
+    const float* weights;                 // blocks × taps × 64; of a single narrow block only `weight_stride` of 64
+    std::size_t weight_stride;
     Finish finish;
 };
 
@@ -88,7 +89,8 @@ struct Kernels {
     void (*tile_weights)(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out);
     // Positions first … last of one block.
     void (*binary_conv)(const BinaryConv&, std::size_t block, std::size_t first, std::size_t last);
-    // Output pixels first … last of one block.
+    // Output pixels first … last of one block; `float_channels` of it are read at once.
+    std::size_t float_channels;
     void (*float_conv)(const FloatConv&, std::size_t block, std::size_t first, std::size_t last);
     // The operand of an int8 convolution holds a value in `int8_bytes` bytes; `int8_values` of them are one step.
     std::size_t int8_bytes, int8_values;
@@ -105,7 +107,8 @@ struct Kernels {
                    float* out);
     // out = x·scale + shift, rounded to the nearest whole number from 0 to 255; all of n values.
     void (*quantize)(const float* x, const float* scale, const float* shift, std::size_t n, std::uint8_t* out);
-    void (*max_into)(float* out, const float* x, std::size_t n);
+    // out = the largest of n pixels, channel by channel.
+    void (*max_of)(const float* const* pixels, std::size_t n, std::size_t channels, float* out);
     void (*add_into)(float* out, const float* x, std::size_t n);
     void (*multiply_add_into)(float* out, const float* x, const float* factor, std::size_t n);
     void (*add)(const float* a, const float* b, std::size_t n, float* out);

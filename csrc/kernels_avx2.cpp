@@ -201,26 +201,25 @@ RBNN_INLINE void count_tile(const BinaryConv& job, const std::uint8_t* weights, 
         for (int p = 0; p < 2 * kPairs; ++p) widen(counts[p], wide[p], 32 * kVectors);
 }
 
-template <class Count>
-RBNN_INLINE void finish_pair(const BinaryConv& job, const Count (*counts)[kBlock], std::size_t block, std::size_t position) {
-    const std::size_t upper = job.pixel[position], lower = upper + job.width;
-    finish_counts(job, counts[0], block, upper);
-    if (lower < job.pixels) finish_counts(job, counts[1], block, lower);
-}
-
 template <int kVectors>
 struct PairTile {
     template <int kPairs>
     static void run(const BinaryConv& job, std::size_t block, std::size_t position) {
         alignas(32) std::uint16_t counts[2 * kPairs][kBlock];
+        std::uint32_t pixels[2 * kPairs];
+        for (int p = 0; p < kPairs; ++p) {
+            const std::uint32_t upper = job.pixel[position + static_cast<std::size_t>(p)];
+            const std::uint32_t lower = upper + static_cast<std::uint32_t>(job.width);
+            pixels[2 * p] = upper, pixels[2 * p + 1] = lower < job.pixels ? lower : kNoPixel;
+        }
         const std::uint8_t* weights = job.weights + block * job.block_bytes;
         if (job.block_bytes / kBlock * 4 <= 65535) {
             count_tile<kPairs, kVectors>(job, weights, position, counts, nullptr);
-            for (int p = 0; p < kPairs; ++p) finish_pair(job, counts + 2 * p, block, position + static_cast<std::size_t>(p));
+            finish_counts(job, counts[0], block, pixels, 2 * kPairs);
         } else {
             std::uint32_t wide[2 * kPairs][kBlock] = {};
             count_tile<kPairs, kVectors>(job, weights, position, counts, wide);
-            for (int p = 0; p < kPairs; ++p) finish_pair(job, wide + 2 * p, block, position + static_cast<std::size_t>(p));
+            finish_counts(job, wide[0], block, pixels, 2 * kPairs);
         }
     }
 };
@@ -259,9 +258,9 @@ bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_suppor
 }  // namespace
 
 extern const Kernels kernels_avx2 = {
-    "avx2", supported, 4, kNibblesPerWord, 2, expand, tiled_bytes, tile_weights, binary_conv, float_conv,
+    "avx2", supported, 4, kNibblesPerWord, 2, expand, tiled_bytes, tile_weights, binary_conv, kFloatVectors * Lanes::kCount, float_conv,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
-    pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
+    pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
 }  // namespace rbnn

@@ -103,7 +103,7 @@ struct BinaryTile {
         count_tile<kPixels>(job, weights, pixel, counts, 0);
         if (job.finish.channels - block * kBlock > kHalf)
             count_tile<kPixels>(job, weights + half_words, pixel, counts, kHalf);
-        for (int p = 0; p < kPixels; ++p) finish_counts(job, counts[p], block, pixel + static_cast<std::size_t>(p));
+        finish_counts(job, counts[0], block, InOrder<kPixels>(pixel).pixels, kPixels);
     }
 };
 
@@ -145,9 +145,9 @@ bool supported() {
 }  // namespace
 
 extern const Kernels kernels_avx512 = {
-    "avx512", supported, kWordBits, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, float_conv,
+    "avx512", supported, kWordBits, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, kFloatVectors * Lanes::kCount, float_conv,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
-    pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
+    pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
 }  // namespace rbnn

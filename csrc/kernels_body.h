@@ -8,8 +8,10 @@
 
 #if defined(__GNUC__)
 #define RBNN_INLINE inline __attribute__((always_inline))
+#define RBNN_INLINE_LAMBDA __attribute__((always_inline))
 #else
 #define RBNN_INLINE inline
+#define RBNN_INLINE_LAMBDA
 #endif
 
 // For sets whose operand is made of words as they are.
@@ -20,6 +22,11 @@ inline void copy_words(const Word* in, const Word*, std::size_t pixels, std::siz
 }
 
 inline std::size_t word_tiles(std::size_t words) { return words * kBlock * sizeof(Word); }
+
+template <bool kValue>
+struct Constant {
+    static constexpr bool value = kValue;
+};
 
 float activate(const Finish& f, float v, std::size_t channel) {
     switch (f.activation) {
@@ -36,43 +43,67 @@ float activate(const Finish& f, float v, std::size_t channel) {
     return v;
 }
 
-// Sums of one pixel as kernels leave them: counts of differing bits, or floats.
+// Sums as kernels leave them, 64 to a pixel: counts of differing bits, floats, or whole numbers.  `at` is pixel i of a tile.
 template <class Count>
 struct Counts {
     const Count* counts;
-    const std::int32_t* base;
-    RBNN_INLINE Lanes::Int acc(std::size_t i) const {
-        return Lanes::minus_twice(Lanes::load_ints(base + i), Lanes::load_ints(counts + i));
+    const BinaryConv& job;
+    std::size_t first;
+    struct Source {
+        const Count* counts;
+        const std::int32_t* base;
+        RBNN_INLINE Lanes::Int acc(std::size_t i) const {
+            return Lanes::minus_twice(Lanes::load_ints(base + i), Lanes::load_ints(counts + i));
+        }
+        RBNN_INLINE Lanes::Float value(std::size_t i) const { return Lanes::from_ints(acc(i)); }
+    };
+    RBNN_INLINE Source at(std::size_t i, std::size_t pixel) const {
+        const std::size_t stride = words_for(job.finish.channels) * kBlock;
+        return {counts + i * kBlock, job.base + job.pixel_base[pixel] * stride + first};
     }
-    RBNN_INLINE Lanes::Float value(std::size_t i) const { return Lanes::from_ints(acc(i)); }
 };
 
 struct Sums {
     const float* sums;
-    RBNN_INLINE Lanes::Float value(std::size_t i) const { return Lanes::load(sums + i); }
+    struct Source {
+        const float* sums;
+        RBNN_INLINE Lanes::Float value(std::size_t i) const { return Lanes::load(sums + i); }
+    };
+    RBNN_INLINE Source at(std::size_t i, std::size_t) const { return {sums + i * kBlock}; }
 };
 
 struct Int8Sums {
     const std::int32_t* sums;
-    const float* base;
-    RBNN_INLINE Lanes::Float value(std::size_t i) const {
-        return Lanes::subtract(Lanes::from_ints(Lanes::load_ints(sums + i)), Lanes::load(base + i));
+    const Int8Conv& job;
+    std::size_t first;
+    struct Source {
+        const std::int32_t* sums;
+        const float* base;
+        RBNN_INLINE Lanes::Float value(std::size_t i) const {
+            return Lanes::subtract(Lanes::from_ints(Lanes::load_ints(sums + i)), Lanes::load(base + i));
+        }
+    };
+    RBNN_INLINE Source at(std::size_t i, std::size_t pixel) const {
+        const std::size_t stride = words_for(job.finish.channels) * kBlock;
+        return {sums + i * kBlock, job.base + job.pixel_base[pixel] * stride + first};
     }
 };
 
-template <bool kResidual, bool kFloat, class Source>
-RBNN_INLINE Word finish_lanes(const Finish& f, Source source, std::size_t first, std::size_t count,
+// A position that has no pixel.
+constexpr std::uint32_t kNoPixel = ~std::uint32_t{0};
+
+template <bool kResidual, bool kFloat, bool kClamp, class Source>
+RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t first, std::size_t count,
                               const float* residual, float* out) {
     // Copies: the compiler cannot know that writing `out` leaves `f` as it is.
     const float *scale = f.scale + first, *shift = f.shift + first, *level = f.level + first;
     const Lanes::Float low = Lanes::all(f.low), high = Lanes::all(f.high);
-    const bool clamped = f.activation == Activation::clamp;
     Word word = 0;
     for (std::size_t i = 0; i < count; i += Lanes::kCount) {
         Lanes::Float v = Lanes::multiply(source.value(i), Lanes::load(scale + i));
         v = Lanes::add(v, Lanes::load(shift + i));
         if constexpr (kResidual) v = Lanes::add(v, Lanes::load(residual + i));
-        if (clamped) {
+        if constexpr (kClamp) {
             v = Lanes::smaller(Lanes::larger(v, low), high);
         } else {
             float values[Lanes::kCount];
@@ -88,90 +119,131 @@ RBNN_INLINE Word finish_lanes(const Finish& f, Source source, std::size_t first,
 
 RBNN_INLINE Word lowest_bits(std::size_t n) { return n >= kWordBits ? ~Word{0} : (Word{1} << n) - 1; }
 
-// One pixel, `count` channels of one block, a multiple of a vector.
-template <class Source>
-RBNN_INLINE Word finish_whole(const Finish& f, const Source& source, std::size_t first, std::size_t count,
-                              std::size_t pixel) {
-    const std::size_t at = pixel * f.channels + first;
-    if (f.residual && f.out) return finish_lanes<true, true>(f, source, first, count, f.residual + at, f.out + at);
-    if (f.out) return finish_lanes<false, true>(f, source, first, count, nullptr, f.out + at);
-    if (f.residual) return finish_lanes<true, false>(f, source, first, count, f.residual + at, nullptr);
-    return finish_lanes<false, false>(f, source, first, count, nullptr, nullptr);
+// `n` pixels, `count` channels of one block.  Where they are not whole vectors, which would reach into the next pixel, by
+// way of copies.
+template <bool kResidual, bool kFloat, bool kClamp, bool kWhole, class Rows>
+void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::size_t count, const std::uint32_t* pixels,
+                   std::size_t n) {
+    const std::size_t first = block * kBlock, words = words_for(f.channels);
+    for (std::size_t i = 0; i < n; ++i) {
+        if (pixels[i] == kNoPixel) continue;
+        const std::size_t pixel = pixels[i], at = pixel * f.channels + first;
+        const auto source = rows.at(i, pixel);
+        const float* residual = kResidual ? f.residual + at : nullptr;
+        float* out = kFloat ? f.out + at : nullptr;
+        Word word;
+        if constexpr (kWhole) {
+            word = count == kBlock
+                       ? finish_lanes<kResidual, kFloat, kClamp>(f, source, first, kBlock, residual, out)
+                       : finish_lanes<kResidual, kFloat, kClamp>(f, source, first, count, residual, out);
+        } else {
+            float residual_copy[kBlock] = {}, out_copy[kBlock];
+            if constexpr (kResidual) __builtin_memcpy(residual_copy, residual, count * sizeof(float));
+            word = finish_lanes<kResidual, true, kClamp>(f, source, first, count, residual_copy, out_copy);
+            if constexpr (kFloat) __builtin_memcpy(out, out_copy, count * sizeof(float));
+        }
+        if (f.bits) f.bits[pixel * words + block] = word & lowest_bits(count);
+    }
 }
 
-// One pixel, the channels of one block.  `source` has values for all 64 channels, whether they exist or not.
-template <class Source>
-RBNN_INLINE void finish_pixel(const Finish& f, const Source& source, std::size_t block, std::size_t pixel) {
-    const std::size_t first = block * kBlock;
-    const std::size_t count = f.channels - first < kBlock ? f.channels - first : kBlock;
-    Word word = 0;
-    if (count == kBlock) {
-        word = finish_whole(f, source, first, kBlock, pixel);
-    } else if (count % Lanes::kCount == 0) {
-        word = finish_whole(f, source, first, count, pixel);
-    } else {
-        // Whole vectors would reach into the next pixel: go by way of copies.
-        float residual[kBlock] = {}, out[kBlock];
-        if (f.residual)
-            for (std::size_t i = 0; i < count; ++i) residual[i] = f.residual[pixel * f.channels + first + i];
-        word = f.residual ? finish_lanes<true, true>(f, source, first, count, residual, out)
-                          : finish_lanes<false, true>(f, source, first, count, residual, out);
-        if (f.out)
-            for (std::size_t i = 0; i < count; ++i) f.out[pixel * f.channels + first + i] = out[i];
-    }
-    if (f.bits) f.bits[pixel * words_for(f.channels) + block] = word & lowest_bits(count);
+// Pixels of a tile, the channels of one block.  `rows` has values for all 64 channels, whether they exist or not.
+template <class Rows>
+void finish_tile(const Finish& f, const Rows& rows, std::size_t block, const std::uint32_t* pixels, std::size_t n) {
+    const std::size_t rest = f.channels - block * kBlock, count = rest < kBlock ? rest : kBlock;
+    const auto residual_and_float = [&](auto clamp, auto whole) {
+        constexpr bool kClamp = decltype(clamp)::value, kWhole = decltype(whole)::value;
+        if (f.residual && f.out) return finish_pixels<true, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
+        if (f.out) return finish_pixels<false, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
+        if (f.residual) return finish_pixels<true, false, kClamp, kWhole>(f, rows, block, count, pixels, n);
+        finish_pixels<false, false, kClamp, kWhole>(f, rows, block, count, pixels, n);
+    };
+    const bool clamp = f.activation == Activation::clamp, whole = count % Lanes::kCount == 0;
+    if (clamp && whole) return residual_and_float(Constant<true>{}, Constant<true>{});
+    if (clamp) return residual_and_float(Constant<true>{}, Constant<false>{});
+    if (whole) return residual_and_float(Constant<false>{}, Constant<true>{});
+    residual_and_float(Constant<false>{}, Constant<false>{});
 }
 
 template <class Count>
-void finish_counts(const BinaryConv& job, const Count* counts, std::size_t block, std::size_t pixel) {
+void finish_counts(const BinaryConv& job, const Count* counts, std::size_t block, const std::uint32_t* pixels,
+                   std::size_t n) {
     const Finish& f = job.finish;
-    const std::size_t first = block * kBlock, stride = words_for(f.channels) * kBlock;
-    const Counts<Count> source{counts, job.base + job.pixel_base[pixel] * stride + first};
-    if (f.threshold == nullptr) return finish_pixel(f, source, block, pixel);
-    const std::size_t count = f.channels - first < kBlock ? f.channels - first : kBlock;
-    Word word = 0;
-    for (std::size_t i = 0; i < count; i += Lanes::kCount)
-        word |= static_cast<Word>(Lanes::above_ints(source.acc(i), Lanes::load_ints(f.threshold + first + i))) << i;
-    f.bits[pixel * words_for(f.channels) + block] = word & lowest_bits(count);
+    const std::size_t first = block * kBlock, rest = f.channels - first, count = rest < kBlock ? rest : kBlock;
+    const Counts<Count> rows{counts, job, first};
+    if (f.threshold == nullptr) return finish_tile(f, rows, block, pixels, n);
+    for (std::size_t p = 0; p < n; ++p) {
+        if (pixels[p] == kNoPixel) continue;
+        const auto source = rows.at(p, pixels[p]);
+        Word word = 0;
+        for (std::size_t i = 0; i < count; i += Lanes::kCount)
+            word |= static_cast<Word>(Lanes::above_ints(source.acc(i), Lanes::load_ints(f.threshold + first + i))) << i;
+        f.bits[pixels[p] * words_for(f.channels) + block] = word & lowest_bits(count);
+    }
 }
+
+// Pixels in a row, as most tiles have them.
+template <int kPixels>
+struct InOrder {
+    std::uint32_t pixels[kPixels];
+    RBNN_INLINE explicit InOrder(std::size_t first) {
+        for (int p = 0; p < kPixels; ++p) pixels[p] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(p);
+    }
+};
 
 void finish_sums(const Finish& f, const float* acc, std::size_t block, std::size_t first, std::size_t last) {
     for (std::size_t pixel = first; pixel < last; ++pixel, acc += kBlock)
-        finish_pixel(f, Sums{acc}, block, pixel);
+        finish_tile(f, Sums{acc}, block, InOrder<1>(pixel).pixels, 1);
 }
 
-// kPixels pixels × kVectors vectors of output channels in registers; each weight is loaded once for all pixels.
-template <int kPixels, int kVectors>
+// kPixels pixels × kVectors vectors of output channels in registers; each weight is loaded once for all pixels.  Few sums
+// would wait for each other: then every kChains-th tap has sums of its own.
+template <int kPixels, int kVectors, int kChains>
 void float_tile(const FloatConv& job, const float* weights, std::size_t first, float* sums) {
     const float* in[kPixels];
-    for (int p = 0; p < kPixels; ++p) in[p] = job.input + job.pixel_offset[first + p];
-    Lanes::Float acc[kPixels][kVectors];
-    for (int p = 0; p < kPixels; ++p)
-        for (int v = 0; v < kVectors; ++v) acc[p][v] = Lanes::all(0.0f);
-    for (std::size_t s = 0; s < job.segment_count; ++s) {
-        const std::size_t end = job.segments[s].offset + job.segments[s].length;
-        for (std::size_t k = job.segments[s].offset; k < end; ++k, weights += kBlock) {
-            Lanes::Float w[kVectors];
-            for (int v = 0; v < kVectors; ++v) w[v] = Lanes::load(weights + v * Lanes::kCount);
-            for (int p = 0; p < kPixels; ++p) {
-                const Lanes::Float x = Lanes::all(in[p][k]);
-                for (int v = 0; v < kVectors; ++v) acc[p][v] = Lanes::multiply_add(x, w[v], acc[p][v]);
-            }
+    for (int p = 0; p < kPixels; ++p) in[p] = job.input + job.pixel_offset[first + static_cast<std::size_t>(p)];
+    Lanes::Float acc[kChains][kPixels][kVectors];
+    for (int c = 0; c < kChains; ++c)
+        for (int p = 0; p < kPixels; ++p)
+            for (int v = 0; v < kVectors; ++v) acc[c][p][v] = Lanes::all(0.0f);
+    const auto tap = [&](Lanes::Float(&to)[kPixels][kVectors], std::size_t k) RBNN_INLINE_LAMBDA {
+        Lanes::Float w[kVectors];
+        for (int v = 0; v < kVectors; ++v) w[v] = Lanes::load(weights + v * static_cast<int>(Lanes::kCount));
+        for (int p = 0; p < kPixels; ++p) {
+            const Lanes::Float x = Lanes::all(in[p][k]);
+            for (int v = 0; v < kVectors; ++v) to[p][v] = Lanes::multiply_add(x, w[v], to[p][v]);
         }
+        weights += job.weight_stride;
+    };
+    for (std::size_t s = 0; s < job.segment_count; ++s) {
+        std::size_t k = job.segments[s].offset;
+        const std::size_t end = k + job.segments[s].length;
+        if constexpr (kChains > 1)
+            for (; k + kChains <= end; k += kChains)
+                for (int c = 0; c < kChains; ++c) tap(acc[c], k + static_cast<std::size_t>(c));
+        for (; k < end; ++k) tap(acc[0], k);
     }
     for (int p = 0; p < kPixels; ++p)
-        for (int v = 0; v < kVectors; ++v) Lanes::store(sums + p * kBlock + v * Lanes::kCount, acc[p][v]);
+        for (int v = 0; v < kVectors; ++v) {
+            Lanes::Float total = acc[0][p][v];
+            for (int c = 1; c < kChains; ++c) total = Lanes::add(total, acc[c][p][v]);
+            Lanes::store(sums + p * static_cast<int>(kBlock) + v * static_cast<int>(Lanes::kCount), total);
+        }
 }
 
 template <int kPixels>
 void float_pixels(const FloatConv& job, std::size_t block, std::size_t pixel) {
     constexpr std::size_t kWide = kFloatVectors * Lanes::kCount;
+    constexpr int kAll = kBlock / Lanes::kCount;
     static_assert(kBlock % kWide == 0);
     alignas(64) float sums[kPixels * kBlock];
     const std::size_t rest = job.finish.channels - block * kBlock;
-    for (std::size_t c = 0; c < kBlock && c < rest; c += kWide)
-        float_tile<kPixels, kFloatVectors>(job, job.weights + block * job.taps * kBlock + c, pixel, sums + c);
-    finish_sums(job.finish, sums, block, pixel, pixel + kPixels);
+    const float* weights = job.weights + block * job.taps * kBlock;
+    if (kPixels == 1 && rest > kWide)
+        float_tile<kPixels, kPixels == 1 ? kAll : kFloatVectors, 1>(job, weights, pixel, sums);
+    else
+        for (std::size_t c = 0; c < kBlock && c < rest; c += kWide)
+            float_tile<kPixels, kFloatVectors, kPixels == 1 ? 4 : 1>(job, weights + c, pixel, sums + c);
+    finish_tile(job.finish, Sums{sums}, block, InOrder<kPixels>(pixel).pixels, kPixels);
 }
 
 // Splits first … last into tiles of nearly equal size, none above `kMost`, and hands each to Tile::run<size>.
@@ -236,13 +308,10 @@ struct Int8Tile {
     static void run(const Int8Conv& job, std::size_t block, std::size_t pixel) {
         constexpr std::size_t kWide = kFloatVectors * Lanes::kCount;
         alignas(64) std::int32_t sums[kPixels * kBlock];
-        const std::size_t rest = job.finish.channels - block * kBlock, stride = words_for(job.finish.channels) * kBlock;
+        const std::size_t rest = job.finish.channels - block * kBlock;
         for (std::size_t c = 0; c < kBlock && c < rest; c += kWide)
             int8_tile<kPixels, kFloatVectors>(job, job.weights + block * job.block_bytes + c * kStepBytes, pixel, sums + c);
-        for (int p = 0; p < kPixels; ++p)
-            finish_pixel(job.finish,
-                         Int8Sums{sums + p * kBlock, job.base + job.pixel_base[pixel + p] * stride + block * kBlock}, block,
-                         pixel + p);
+        finish_tile(job.finish, Int8Sums{sums, job, block * kBlock}, block, InOrder<kPixels>(pixel).pixels, kPixels);
     }
 };
 
@@ -325,8 +394,18 @@ void quantize(const float* x, const float* scale, const float* shift, std::size_
     }
 }
 
-void max_into(float* out, const float* x, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) out[i] = out[i] < x[i] ? x[i] : out[i];
+// out = the largest of `n` pixels of `channels` values.
+void max_of(const float* const* pixels, std::size_t n, std::size_t channels, float* out) {
+    std::size_t c = 0;
+    for (; c + Lanes::kCount <= channels; c += Lanes::kCount) {
+        Lanes::Float most = Lanes::load(pixels[0] + c);
+        for (std::size_t i = 1; i < n; ++i) most = Lanes::larger(most, Lanes::load(pixels[i] + c));
+        Lanes::store(out + c, most);
+    }
+    for (; c < channels; ++c) {
+        out[c] = pixels[0][c];
+        for (std::size_t i = 1; i < n; ++i) out[c] = out[c] < pixels[i][c] ? pixels[i][c] : out[c];
+    }
 }
 
 void add_into(float* out, const float* x, std::size_t n) {

@@ -112,7 +112,7 @@ struct BinaryTile {
     static void run(const BinaryConv& job, std::size_t block, std::size_t pixel) {
         std::uint32_t counts[kPixels][kBlock] = {};
         count_tile<kPixels>(job, job.weights + block * job.block_bytes, pixel, counts);
-        for (int p = 0; p < kPixels; ++p) finish_counts(job, counts[p], block, pixel + static_cast<std::size_t>(p));
+        finish_counts(job, counts[0], block, InOrder<kPixels>(pixel).pixels, kPixels);
     }
 };
 
@@ -140,9 +140,9 @@ bool supported() { return true; }
 }  // namespace
 
 extern const Kernels kernels_neon = {
-    "neon", supported, 8, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, float_conv,
+    "neon", supported, 8, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, kFloatVectors * Lanes::kCount, float_conv,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
-    pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
+    pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
 }  // namespace rbnn

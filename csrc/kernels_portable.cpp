@@ -126,7 +126,7 @@ void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, st
             }
         }
         flush(bytes, counts, n);
-        finish_counts(job, counts, block, pixel);
+        finish_counts(job, counts, block, InOrder<1>(pixel).pixels, 1);
     }
 }
 
@@ -149,9 +149,9 @@ bool supported() { return true; }
 }  // namespace
 
 extern const Kernels kernels_portable = {
-    "portable", supported, kWordBits, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, float_conv,
+    "portable", supported, kWordBits, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, kFloatVectors * Lanes::kCount, float_conv,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
-    pack, sum, affine, quantize, max_into, add_into, multiply_add_into, add, multiply, clamp, limit,
+    pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
 }  // namespace rbnn
