@@ -143,3 +143,24 @@ def small_network() -> Graph:
     buffers = {name: Buffer(kind, (h, w, c)) for name, (kind, h, w, c) in shapes.items()}  # type: ignore[arg-type]
     contract = Input("image", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), ("a", "b", "c", "d", "e"))
     return Graph(contract, "logits", buffers, operations, tensors)
+
+
+def picture_network() -> Graph:
+    """Begins with bytes, as an export with an int8 stem does."""
+    graph = small_network()
+    rng = np.random.default_rng(2)
+    mean, std = np.array(graph.input.mean, np.float64), np.array(graph.input.std, np.float64)
+    tensors = graph.tensors | {
+        "to.scale": (255 * std).astype(np.float32), "to.shift": (255 * mean).astype(np.float32),
+        "stem": rng.integers(-128, 128, (16, 3, 3, 3), np.int8), "stem.scale": np.full(16, 1e-4, np.float32),
+    }  # fmt: skip
+    stem = graph.operations[0]
+    operations = [
+        Operation("quantize", "bytes", {"x": "image"}, {"bytes": "u"}, {"scale": "to.scale", "shift": "to.shift"}),
+        Operation(
+            "int8_conv", stem.name, {"x": "u"}, stem.outputs,
+            {"weight": "stem", "zero": "to.shift", "scale": "stem.scale"}, stem.attributes,
+        ),
+        *graph.operations[1:],
+    ]  # fmt: skip
+    return Graph(graph.input, graph.output, graph.buffers | {"u": Buffer("bytes", (8, 8, 3))}, operations, tensors)

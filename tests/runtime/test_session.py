@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packed_networks import small_network
+from packed_networks import picture_network, small_network
 
 from rbnn import _core, packfile
 from rbnn.data.preprocess import normalise
 from rbnn.errors import ConfigError, InputError, UnknownName
 from rbnn.graph import Graph, Input
-from rbnn.kinds import Buffer, Operation
 from rbnn.runtime import Session, reference
 
 KERNELS = [name for name, supported in _core.kernels() if supported]
@@ -131,27 +130,6 @@ def test_a_trace_takes_given_values_in_place_of_computed_ones() -> None:
     np.testing.assert_array_equal(seen["b"], wanted["float"])
     np.testing.assert_array_equal(seen["b.bits"], wanted["bits"])
     assert not np.array_equal(seen["a"], floats)  # what the stem itself wrote
-
-
-def picture_network() -> Graph:
-    """Begins with bytes, as an export with an int8 stem does."""
-    graph = small_network()
-    rng = np.random.default_rng(2)
-    mean, std = np.array(graph.input.mean, np.float64), np.array(graph.input.std, np.float64)
-    tensors = graph.tensors | {
-        "to.scale": (255 * std).astype(np.float32), "to.shift": (255 * mean).astype(np.float32),
-        "stem": rng.integers(-128, 128, (16, 3, 3, 3), np.int8), "stem.scale": np.full(16, 1e-4, np.float32),
-    }  # fmt: skip
-    stem = graph.operations[0]
-    operations = [
-        Operation("quantize", "bytes", {"x": "image"}, {"bytes": "u"}, {"scale": "to.scale", "shift": "to.shift"}),
-        Operation(
-            "int8_conv", stem.name, {"x": "u"}, stem.outputs,
-            {"weight": "stem", "zero": "to.shift", "scale": "stem.scale"}, stem.attributes,
-        ),
-        *graph.operations[1:],
-    ]  # fmt: skip
-    return Graph(graph.input, graph.output, graph.buffers | {"u": Buffer("bytes", (8, 8, 3))}, operations, tensors)
 
 
 @pytest.mark.parametrize("make", [small_network, picture_network])
