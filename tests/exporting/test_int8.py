@@ -13,6 +13,7 @@ import rbnn
 from rbnn import packfile
 from rbnn.data.preprocess import normalise
 from rbnn.errors import ExportError
+from rbnn.graph import Graph
 from rbnn.runtime import Session
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
@@ -35,23 +36,31 @@ def normalised(count: int) -> Tensor:
     return torch.from_numpy(normalise(pictures(count), MEAN, STD))
 
 
-def rounded(weight: Tensor, factor: Tensor | float = 1.0) -> Tensor:
-    """Each filter on 255 levels between plus and minus its largest value."""
+def from_file(graph: Graph, layer: str, weight: Tensor, stem: bool = False) -> Tensor:
+    """What the whole numbers of a layer stand for, after a look at how ``weight`` was rounded to them."""
+    (operation,) = [each for each in graph.operations if each.name == layer]
+    stored = graph.tensors[operation.tensors["weight"]]
+    if stored.dtype != np.int8:
+        return weight
+    whole = torch.from_numpy(stored.transpose(0, 3, 1, 2).astype(np.float64)).reshape(weight.shape)
+    factor = 255 * torch.tensor(STD, dtype=torch.float64)[:, None, None] if stem else 1.0
     scaled = weight.detach().double() / factor
     step = scaled.abs().flatten(1).amax(1).reshape(-1, *[1] * (weight.dim() - 1)) / 127
-    return ((scaled / step).round() * step * factor).float()
+    assert float((whole - scaled / step).abs().max()) < 1  # up or down to the next whole number
+    if weight.dim() == 4:  # flat parts of a picture see the sum over a kernel
+        assert float((whole - scaled / step).sum((2, 3)).abs().max()) <= 0.5 + 1e-6
+    else:
+        assert float((whole - scaled / step).abs().max()) <= 0.5
+    return (whole * step * factor).float()
 
 
-def by_hand(model: nn.Module, stem: bool, others: bool) -> nn.Module:
-    """The same network with rounded weights."""
+def by_hand(model: nn.Module, graph: Graph) -> nn.Module:
+    """The same network with the weights of the file."""
     model = copy.deepcopy(model)
     for name, module in model.named_modules():
-        if isinstance(module, nn.Conv2d | nn.Linear) and not hasattr(module, "method"):
-            if name == "stem":
-                std = 255 * torch.tensor(STD, dtype=torch.float64)[:, None, None]
-                module.weight.data = rounded(module.weight, std) if stem else module.weight.data
-            elif others:
-                module.weight.data = rounded(module.weight)
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            stem = "int8_conv" in [each.kind for each in graph.operations if each.name == name]
+            module.weight.data = from_file(graph, name, module.weight, stem)
     return model
 
 
@@ -62,8 +71,11 @@ def test_it_answers_like_rounded_weights(tmp_path: Path, stem: str, float_layers
     model, path = float_network(), tmp_path / "net.rbnn"
     rbnn.export(model, path, normalised(2), MEAN, STD, stem=stem, float_layers=float_layers)
     with torch.no_grad():
-        wanted = by_hand(model, stem == "int8", float_layers == "int8")(normalised(7)).numpy()
+        wanted = by_hand(model, packfile.read(path))(normalised(7)).numpy()
     session = Session(path)
+    whole = {o.name: session.graph.tensors[o.tensors["weight"]].dtype == np.int8 for o in session.graph.operations
+             if "weight" in o.tensors}  # fmt: skip
+    assert whole == {"stem": stem == "int8", "middle.1": float_layers == "int8", "middle.5": float_layers == "int8"}
     np.testing.assert_allclose(session(normalised(7).numpy()), wanted, rtol=1e-4, atol=1e-5)
     # Bytes as they come from a picture file give the same.
     np.testing.assert_allclose(session(pictures(7).transpose(0, 3, 1, 2).copy()), wanted, rtol=1e-4, atol=1e-5)
@@ -146,7 +158,7 @@ def test_layers_that_are_no_modules(tmp_path: Path) -> None:
         "float32", "int8", "float32",
     ]  # fmt: skip
     with torch.no_grad():
-        model.weight.copy_(rounded(model.weight))
+        model.weight.copy_(from_file(graph, graph.operations[1].name, model.weight))
         wanted = model(normalised(3)).numpy()
     np.testing.assert_allclose(Session(path)(normalised(3).numpy()), wanted, rtol=1e-4, atol=1e-4)
 

@@ -1,6 +1,6 @@
 """Float layers in int8: weights as whole numbers with one step per filter, and a first layer that works on bytes.
 
-    q = round(w / step_o),  step_o = max|w_o|/127
+    q ≈ w / step_o, up or down to a whole number,  step_o = max|w_o|/127
 
 The weights are rounded in torch's copy of the model before it answers, so that the packed network is compared with a
 torch network of the same numbers.  In a first layer on bytes u, x = (u − 255 mean_c)/(255 std_c): there
@@ -110,7 +110,20 @@ def _rounded(values: Array) -> tuple[Array, Array]:
     """Whole numbers from −127 to 127 and their step, per filter."""
     largest = np.abs(values).reshape(len(values), -1).max(1)
     step = np.where(largest > 0, largest, LARGEST) / LARGEST
-    return np.round(values / _along(step, values)), step
+    exact = values / _along(step, values)
+    return _with_their_sums(np.round(exact), exact) if values.ndim == 4 else np.round(exact), step
+
+
+def _with_their_sums(whole: Array, exact: Array) -> Array:
+    """Some numbers rounded the other way, those nearest to a half first, until the sum over each kernel is right to a
+    half: where pictures are flat, that sum is all that they see."""
+    kernels, wanted = (each.reshape(-1, whole[0, 0].size) for each in (whole, exact))
+    missing = np.round((wanted - kernels).sum(1, keepdims=True))
+    rest = (wanted - kernels) * np.sign(missing)
+    rest[np.abs(kernels) == LARGEST] = -1  # the largest stays what it is: the step is found from it
+    place = np.argsort(np.argsort(-rest, 1), 1)
+    turned = (place < np.abs(missing)) & (rest > 0)
+    return np.asarray(whole + (turned * np.sign(missing)).reshape(whole.shape))
 
 
 def _along(step: Array, values: Array) -> Array:
