@@ -53,8 +53,9 @@ Made make_pack(const Reader& reader) {
             alignas(64) float level[kBlock];
             std::fill(level, level + kBlock, mean);
             Word* bits = run.words(out);
-            // The level is the same everywhere: where pixels are whole words, rows of a word each will do.
+            // The level is the same everywhere: where pixels are whole words, or less than one, a block of levels will do.
             if (in.channels % kBlock == 0) return k.pack(x, nullptr, nullptr, level, kBlock, in.values() / kBlock, bits);
+            if (in.channels < kBlock) return k.pack(x, nullptr, nullptr, level, in.channels, in.pixels(), bits);
             for (std::size_t pixel = 0; pixel < in.pixels(); ++pixel)
                 for (std::size_t c = 0; c < in.channels; c += kBlock, ++bits)
                     k.pack(x + pixel * in.channels + c, nullptr, nullptr, level, std::min(kBlock, in.channels - c), 1, bits);
