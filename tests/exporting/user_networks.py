@@ -120,6 +120,18 @@ def binary(*arguments: object, method: str = "xnor-net", **more: object) -> nn.M
     )
 
 
+class SumWithInput(nn.Module):
+    """What a layer reads is added to what it writes, both convolutions: the norm's factor must not reach the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.norm = nn.Conv2d(12, 12, 1), nn.Conv2d(12, 12, 1), nn.BatchNorm2d(12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.one(x)
+        return self.norm(self.two(x) + x)
+
+
 def pooled(pool: nn.Module, *between: nn.Module, method: str = "bnn") -> nn.Module:
     """A pool between two binary layers."""
     return nn.Sequential(BinaryConv2d(12, 20, 3, method=method), pool, *between, BinaryConv2d(20, 9, 1, method=method))
@@ -196,5 +208,6 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "pool, falling prelu": lambda: nn.Sequential(nn.Conv2d(12, 8, 3), nn.MaxPool2d(2), nn.PReLU(8, init=-0.5)),
     "pool, hardswish": lambda: nn.Sequential(nn.Conv2d(12, 8, 3), nn.MaxPool2d(2), nn.Hardswish()),
     "sum, norm": Sum,
+    "sum of a layer and what it reads, norm": SumWithInput,
     "narrow clamp, sign": lambda: pooled(nn.Hardtanh(0.5, 2.0)),
 }  # fmt: skip

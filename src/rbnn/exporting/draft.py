@@ -65,12 +65,9 @@ class Draft:
     def producer(self, buffer: str) -> Step | None:
         return next((step for step in self.steps if buffer in step.outputs.values()), None)
 
-    def consumers(self, buffer: str) -> list[Step]:
-        return [step for step in self.steps if buffer in step.inputs.values()]
-
     def sole_consumer(self, buffer: str) -> Step | None:
-        """The only step that reads ``buffer``; None where there are several, or where it is the network's output."""
-        found = self.consumers(buffer)
+        """The only step that reads ``buffer``, and reads it once; None where it is the network's output."""
+        found = [step for step in self.steps for name in step.inputs.values() if name == buffer]
         return found[0] if len(found) == 1 and buffer != self.output else None
 
     def channels(self, buffer: str) -> int:

@@ -135,7 +135,6 @@ def add_into_convolution(draft: Draft, step: Step) -> bool:
         conv = draft.producer(own)
         if (
             conv is not None
-            and own != other
             and conv.kind in CONVOLUTIONS
             and "residual" not in conv.inputs
             and "activation" not in conv.attributes
