@@ -118,6 +118,14 @@ def test_names_are_printed_as_they_are(place: Path, rbnn: Rbnn) -> None:
     assert all(name in text for name in (*names, "[red].png"))
 
 
+def test_checkpoint_and_packed_file_have_the_same_accuracy(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:
+    assert rbnn("export", run_directory, "-o", tmp_path / "net.rbnn").code == 0
+    trained = json.loads(rbnn("eval", run_directory, "--json").out)
+    packed = json.loads(rbnn("eval", tmp_path / "net.rbnn", "--data", "digits", "--json").out)
+    assert set(packed) == set(trained)
+    assert packed["top1"] == pytest.approx(trained["top1"], abs=0.3)  # one of 360 pictures
+
+
 def variant(name: str) -> Graph:
     """A network that commands for pictures cannot serve."""
     graph = small_network()
