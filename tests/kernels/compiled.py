@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-OTHERS = ("kernels_", "training", "bindings")
+OTHERS = ("kernels_", "training", "bindings", "sign_conv", "memory")
 ENGINE = [path for path in (ROOT / "csrc").glob("*.cpp") if not path.stem.startswith(OTHERS)]
 AVX2 = ["-mavx2", "-mfma"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vpopcntdq", "-mavx512vnni", "-w"]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 CHUNK = 1 << 20
+LARGEST_FILE = 1 << 30
+"""None of the published archives comes near it."""
 
 # What the standard library raises for a damaged .gz or .tar.
 BROKEN_ARCHIVE = (tarfile.TarError, EOFError, zlib.error, OSError)
@@ -32,7 +34,9 @@ def checksum(path: Path, algorithm: str) -> str:
 
 
 def verify(path: Path, algorithm: str, expected: str) -> None:
-    """Refuse a file whose digest is not the published one."""
+    """Refuse a file whose digest is not the published one; one that is far too large without reading it."""
+    if path.stat().st_size > LARGEST_FILE:
+        raise DataError(f"{path} is not the published file: it has more than {LARGEST_FILE:,} bytes; fetch it again")
     found = checksum(path, algorithm)
     if found != expected:
         raise DataError(
