@@ -36,7 +36,8 @@ def build(compiler: str, folder: Path, main: Path, kernels: dict[str, list[str]]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda command: subprocess.run(command, check=True), commands))
     program = folder / main.stem
-    subprocess.run([*common, *map(str, objects), "-o", str(program), "-pthread", "-ldl"], check=True)
+    libraries = ["-pthread", "-ldl", *(["-latomic"] if "clang" in compiler else [])]  # g++ brings it where it is needed
+    subprocess.run([*common, *map(str, objects), "-o", str(program), *libraries], check=True)
     return program
 
 
