@@ -101,7 +101,10 @@ CHECKPOINTS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
+QUICK = {"a program", "pictures without end"}
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.long) for n in CHECKPOINTS])
 def test_hostile_checkpoints(name: str, undisturbed: Path, tmp_path: Path, fault: Fault) -> None:
     path = tmp_path / "hostile.pt"
     CHECKPOINTS[name](undisturbed / "best.pt", path)

@@ -32,6 +32,7 @@ def toml(value: Any) -> str:
     return str(value)
 
 
+@pytest.mark.long
 @often
 @given(st.dictionaries(st.sampled_from([*FIELDS, "epoch", "options.rotation"]), values, max_size=6))
 def test_any_recipe(tmp_path_factory: pytest.TempPathFactory, fault: Fault, table: dict[str, Any]) -> None:
@@ -79,6 +80,7 @@ arguments = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(often, max_examples=150)
 @given(st.sampled_from(COMMANDS), arguments)
 def test_any_command_line(
