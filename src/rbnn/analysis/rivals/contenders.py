@@ -108,13 +108,12 @@ def _onnxruntime(model: bytes, images: Images, threads: int) -> Call:
 
 
 def _openvino(model: Any, images: Images, threads: int) -> Call:
-    import openvino
+    from rbnn.analysis.rivals.openvino_model import core
 
-    core = openvino.Core()
     if isinstance(model, bytes):
-        model = core.read_model(model, b"")
+        model = core().read_model(model, b"")
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    request = core().compile_model(model, "CPU", settings).create_infer_request()
     return lambda: request.infer({0: images})[0]
 
 

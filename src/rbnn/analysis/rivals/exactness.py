@@ -45,13 +45,11 @@ def by_itself(graph: Graph, operation: Operation) -> Graph:
 
 
 def _is_exact(graph: Graph) -> bool:
-    import openvino
-
-    from rbnn.analysis.rivals.openvino_model import to_openvino
+    from rbnn.analysis.rivals.openvino_model import core, to_openvino
 
     height, width, channels = graph.buffers["image"].shape
     images = np.random.default_rng(0).choice([-1, 1], (1, channels, height, width)).astype(np.float32)
-    request = openvino.Core().compile_model(to_openvino(graph, 1), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    request = core().compile_model(to_openvino(graph, 1), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return np.array_equal(request({0: images})[0], _sums(graph, images))
 
 

@@ -6,6 +6,7 @@ without a word: whoever uses it should compare (`rbnn.analysis.rivals.exactness`
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,13 @@ from openvino import opset1, opset14
 
 from rbnn.analysis.rivals.translate import Array, Window, translate
 from rbnn.graph import Graph
+
+
+@cache
+def core() -> ov.Core:
+    """One for the process, never given back: with its last core OpenVINO frees the stack that it told the system to run
+    signal handlers on, and the next signal (a child that ends, Ctrl-C) ends the process."""
+    return ov.Core()
 
 
 def to_openvino(graph: Graph, batch: int) -> Any:
