@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 import rbnn
-from rbnn.errors import UnknownName
+from rbnn.errors import ConfigError, UnknownName
 from rbnn.methods import METHODS, Method, register_method
 from rbnn.nn import BinaryConv2d, BinaryLinear, binary_layers
 
@@ -176,3 +177,14 @@ def test_output_sees_the_layers_input() -> None:
     layer = BinaryLinear(9, 5, method="squares").eval()
     x = torch.randn(2, 9)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias) + x.mean())
+
+
+def test_a_method_without_a_word_about_activations_says_what_it_lacks() -> None:
+    class WeightsAlone(Method):
+        def weight(self, w: Tensor) -> Tensor:
+            return w
+
+    layer = BinaryConv2d(1, 1, 1)
+    layer.adopt(WeightsAlone())
+    with pytest.raises(ConfigError, match="WeightsAlone .* give it a binarization"):
+        layer.eval()(torch.ones(1, 1, 2, 2))

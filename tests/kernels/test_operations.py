@@ -83,6 +83,19 @@ def finish(draw: Any, rng: np.random.Generator, channels: int) -> tuple[dict[str
     return tensors, attributes
 
 
+def exact_ends(draw: Any, tensors: Any, attributes: Any, read: Any, written: Any) -> tuple[Any, dict[str, Any]]:
+    """What an exact convolution writes, and the shapes that it reads; takes out what does not go with that."""
+    roles = draw(st.sampled_from([("float",), ("bits",), ("float", "bits")]))
+    if "bits" not in roles:
+        tensors.pop("level", None)
+    if attributes.get("activation") == ["sigmoid"]:  # exp differs in the last place between libraries
+        del attributes["activation"]
+    inputs = {"x": read}
+    if draw(st.booleans()):
+        inputs["residual"] = written
+    return roles, inputs
+
+
 @every_kernel
 @often
 @given(data=st.data())
@@ -92,14 +105,7 @@ def test_binary_conv(kernels: str, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     tensors, attributes = finish(data.draw, rng, outputs)
     shape = convolved(window, outputs)
-    roles = data.draw(st.sampled_from([("float",), ("bits",), ("float", "bits")]))
-    if "bits" not in roles:
-        tensors.pop("level", None)
-    if attributes.get("activation") == ["sigmoid"]:  # exp differs in the last place between libraries
-        del attributes["activation"]
-    inputs = {"x": (*window.pop("size"), channels)}
-    if data.draw(st.booleans()):
-        inputs["residual"] = shape
+    roles, inputs = exact_ends(data.draw, tensors, attributes, (*window.pop("size"), channels), shape)
     tensors["weight"] = signs(rng, outputs, *window["kernel"], channels)
     attributes |= {"pad": data.draw(st.sampled_from([0, -1]))} | window
     graph = one_operation("binary_conv", inputs, dict.fromkeys(roles, shape), tensors, attributes)
@@ -170,14 +176,7 @@ def test_int8_conv(kernels: str, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     tensors, attributes = finish(data.draw, rng, outputs)
     shape = convolved(window, outputs)
-    roles = data.draw(st.sampled_from([("float",), ("bits",), ("float", "bits")]))
-    if "bits" not in roles:
-        tensors.pop("level", None)
-    if attributes.get("activation") == ["sigmoid"]:  # exp differs in the last place between libraries
-        del attributes["activation"]
-    inputs = {"x": (*window.pop("size"), channels)}
-    if data.draw(st.booleans()):
-        inputs["residual"] = shape
+    roles, inputs = exact_ends(data.draw, tensors, attributes, (*window.pop("size"), channels), shape)
     if data.draw(st.booleans()):
         tensors["zero"] = (255 * rng.random(channels)).astype(np.float32)
     weights = data.draw(st.sampled_from([[-128, 127], range(-128, 128)]))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rbnn.errors import NotBinary
+from rbnn.errors import ConfigError, NotBinary
 from rbnn.functional import Binarization, Derivative, estimator, sharpness_and_gain, sign
 from rbnn.methods._form import BinaryForm
 
@@ -52,7 +52,10 @@ class Method(nn.Module, ABC):
 
     def binarization(self) -> Binarization:
         """How activations become signs, where they are ±1 and nothing else: the layer may then compute with bits."""
-        raise NotImplementedError("a method has a binarization or an activation of its own")
+        raise ConfigError(
+            f"the method {type(self).__name__} says how weights become signs, not activations: give it a "
+            "binarization, or an activation of its own"
+        )
 
     def activation(self, x: Tensor) -> Tensor:
         """The binarized activation, differentiable."""
