@@ -136,6 +136,9 @@ def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.Mon
     words = ["reproduce", "ablation", "--data", "digits", "--epochs", "1", "--out", tmp_path]
     assert rbnn(*words, "--jobs", "2", "--threads", "5").code == 0
     assert seen == ["2"] * 6
+    seen.clear()
+    assert rbnn(*words, "--rows", "B", "--jobs", "2", "--threads", "5", "--resume").code == 0
+    assert seen == ["5"]  # nothing runs beside it
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ class Reproduce:
     trained once. OUT/TABLE.md and OUT/TABLE.json hold our numbers (mean and standard deviation over seeds) beside the
     paper's. Runs that are done are kept; Ctrl-C leaves checkpoints, --resume continues from them.
 
-    Example: rbnn reproduce ablation --epochs 8 --seeds 0 1 --jobs 2 --data-dir data
+    Example: rbnn reproduce ablation --epochs 8 --seeds 0 1 --data-dir data
     """
 
     table: tyro.conf.Positional[str]
@@ -36,8 +36,8 @@ class Reproduce:
     """Passes over the training set; 0 is the paper's number, 1000 on CIFAR-10 and 150 on ImageNet."""
     seeds: tuple[int, ...] = (0,)
     """A run of each row for each seed."""
-    jobs: int = 1
-    """Runs side by side, each with its share of the threads."""
+    jobs: int = 2
+    """Runs side by side, each with its share of the threads: two runs on a core each are done before two on both."""
     threads: int = 0
     """Threads of all runs together; 0 takes all processors."""
     data_dir: Path = Path("data")

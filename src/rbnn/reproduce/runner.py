@@ -33,18 +33,20 @@ class _Started:
 
 
 class Runner:
-    """Starts runs as processes, ``jobs`` at a time; ``threads`` are divided among them."""
+    """Starts runs as processes, at most ``jobs`` at a time; ``threads`` are divided among those."""
 
     def __init__(self, jobs: int, threads: int) -> None:
         if jobs < 1 or threads < 1:
             raise ConfigError(f"jobs and threads are at least 1, got {jobs} and {threads}")
-        self.jobs, self.threads = jobs, max(1, threads // jobs)
+        self.jobs, self.threads = jobs, threads
+        self.share = threads
         self.started: list[_Started] = []
         self.stopping = False
 
     def train(self, runs: list[Run], looked: Callable[[], object], ended: Callable[[Run], object]) -> Complaints:
         """Train all of them.  ``looked`` is called now and then, ``ended`` after each run.  Returns the complaints of
         those that failed.  Ctrl-C lets each write its checkpoint; a second one stops them at once."""
+        self.share = max(1, self.threads // min(self.jobs, max(1, len(runs))))
         waiting = list(runs)
         failed: Complaints = []
         with self._signals_forwarded():
@@ -89,7 +91,7 @@ class Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"OMP_NUM_THREADS": str(self.threads)},
+                env=os.environ | {"OMP_NUM_THREADS": str(self.share)},
                 pass_fds=[lock.fileno()],
                 start_new_session=True,  # or a terminal's Ctrl-C would reach it twice, and the second stops at once
             )
