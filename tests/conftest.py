@@ -1,9 +1,10 @@
-"""What every test starts from."""
+"""What every test starts from, and the table of faults at the end."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
+from faults import Fault, counted, table
 from hypothesis import settings
 
 # A loaded machine is slow now and then: that is no failure.
@@ -19,3 +20,15 @@ def same_start() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def fault() -> Fault:
+    return counted
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if lines := table():
+        terminalreporter.section("reliability")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -2,7 +2,6 @@
 
 import hashlib
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from rbnn.nn import binary_layers
 from rbnn.training.batches import Batches
 from rbnn.training.config import TrainConfig
 from rbnn.training.distributed import AllReducedBatchNorm, Processes, all_reduce_batch_norm_, processes
-from rbnn.training.loop import Progress, _Run
+from rbnn.training.loop import Progress, Stop, _Run
 
 
 class Record(Progress):
@@ -68,7 +67,7 @@ def drifted(what: str, out: Path, those: Processes) -> str:
     if what == "schedule between epochs":
         record.epoch_begins_late()
     try:
-        record.run.train(threading.Event())
+        record.run.train(Stop())
     except RbnnError as error:
         return str(error)
     finally:
@@ -80,7 +79,7 @@ def recorded(config: TrainConfig, those: Processes) -> dict[str, Any]:
     record = Record()
     record.run = _Run(config, those, record)
     try:
-        result = record.run.train(threading.Event())
+        result = record.run.train(Stop())
     finally:
         record.run.close()
     return {

@@ -59,6 +59,14 @@ class Sums:
     seconds: float = 0.0
 
 
+@dataclass
+class Stop:
+    """Whether somebody asked the run to stop.  Not a threading.Event: that has a lock, and a handler of signals that is
+    itself interrupted by a signal would wait for its own lock for ever."""
+
+    asked: bool = False
+
+
 @dataclass(frozen=True)
 class Result:
     """What a run came to."""
@@ -186,12 +194,12 @@ class _Run:
                 rng=torch.get_rng_state(),
             )
 
-    def train(self, stop: threading.Event) -> Result:
+    def train(self, stop: Stop) -> Result:
         self.progress.begin(self.config, len(self.batches), self.epoch, self.step)
         while self.epoch < self.config.epochs:
             self._train_epoch(stop)
             self._end_epoch()
-            if self.processes.any(stop.is_set()):
+            if self.processes.any(stop.asked):
                 raise KeyboardInterrupt
         last = self.log.epochs[-1] if self.log is not None and self.log.epochs else {}
         return Result(self.out, self.best_top1, last)
@@ -201,7 +209,7 @@ class _Run:
         if self.log is not None:
             self.log.close()
 
-    def _train_epoch(self, stop: threading.Event) -> None:
+    def _train_epoch(self, stop: Stop) -> None:
         if self.step == 0:
             self.schedule.step(self.epoch)
             self.processes.share_from_first(self.model)
@@ -214,7 +222,7 @@ class _Run:
             self.sums.seconds += time.perf_counter() - began
             self.progress.step(len(labels), self.sums.loss / self.sums.images, 100 * self.sums.hit1 / self.sums.images)
             # A signal reaches one process before another: they stop together, or one would wait for the other forever.
-            if self.processes.any(stop.is_set()) and self.step < len(self.batches):
+            if self.processes.any(stop.asked) and self.step < len(self.batches):
                 self._require_finite_weights()
                 self._save()
                 self.processes.any(False)  # torchrun kills the others once one has left: leave when the file is there
@@ -308,17 +316,17 @@ class _Run:
 
 
 @contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
+def _stop_on_signal() -> Iterator[Stop]:
     """SIGINT and SIGTERM ask the loop to stop after the step, with a checkpoint; a second one stops at once."""
-    stop = threading.Event()
+    stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        stop.set()
         for sent in before:
             signal.signal(sent, signal.default_int_handler)
+        stop.asked = True
 
     before = {sent: signal.getsignal(sent) for sent in (signal.SIGINT, signal.SIGTERM)}
     for sent in before:
