@@ -15,8 +15,9 @@ from packed_networks import small_network
 
 from rbnn import packfile
 from rbnn.analysis.analysed import Timed
-from rbnn.analysis.findings import claims, findings, findings_of
+from rbnn.analysis.findings import findings, findings_of
 from rbnn.analysis.packed_costs import OperationCosts, PackedCosts
+from rbnn.analysis.paper_figures import claims
 from rbnn.analysis.report import Report, read, write_page
 from rbnn.cli import main
 
@@ -116,15 +117,16 @@ def test_names_are_no_markup(both: tuple[Page, Path], rbnn_run: Path) -> None:
 
 def test_figures_come_as_svg_png_and_csv(both: tuple[Page, Path]) -> None:
     made = {path.name for path in both[1].iterdir()}
-    assert made == {f"{key}.{suffix}" for key in FIGURES | {"gradient_2"} for suffix in ("svg", "png", "csv")}
+    drawn = {f"{key}.{suffix}" for key in FIGURES | {"gradient_2"} for suffix in ("svg", "png", "csv")}
+    assert made == drawn | {"epochs.csv", "layers.csv"}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in both[1].glob("*.png"))
     assert all("<svg" in path.read_text(encoding="utf-8") for path in both[1].glob("*.svg"))
 
 
-def test_csv_values_are_the_log_s(both: tuple[Page, Path], rbnn_run: Path) -> None:
-    def rows_of(figure: str) -> list[dict[str, str]]:
+def test_csv_values_are_the_log_s(both: tuple[Page, Path], rbnn_run: Path, xnor_run: Path) -> None:
+    def rows_of(figure: str, run: Path = rbnn_run) -> list[dict[str, str]]:
         with (both[1] / f"{figure}.csv").open(encoding="utf-8", newline="") as file:
-            return [row for row in csv.DictReader(file) if row["run"] == rbnn_run.name]
+            return [row for row in csv.DictReader(file) if row["run"] == run.name]
 
     log = [json.loads(line) for line in (rbnn_run / "log.jsonl").read_text().splitlines()]
     for figure, keys in (("accuracy", ("top1", "train_top1")), ("loss", ("test_loss", "loss")), ("lr", ("lr",))):
@@ -136,10 +138,32 @@ def test_csv_values_are_the_log_s(both: tuple[Page, Path], rbnn_run: Path) -> No
         rows = rows_of(figure)
         expected = [figures[key] for entry in log for figures in entry["layers"].values()]
         assert [float(row[key]) for row in rows] == expected
+    for row, entry in zip(rows_of("epochs"), log, strict=True):
+        assert all(float(row[key]) == entry[key] for key in ("lr", "loss", "test_loss", "top1", "top5"))
+        angles = [figures["angle"] for figures in entry["layers"].values()]
+        assert float(row["angle"]) == pytest.approx(sum(angles) / 18)
+    assert [row["alpha"] for row in rows_of("epochs", xnor_run)] == ["", ""]
+    best = max(log, key=lambda entry: entry["top1"])["layers"]
+    for row in rows_of("layers"):
+        assert float(row["angle"]) == pytest.approx(best[row["layer"]]["angle"])
+        assert float(row["flips"]) == best[row["layer"]]["flips"]
 
 
 def test_one_after_the_other_is_the_same_page(page: Callable[..., Page], float_run: Path) -> None:
     assert page(float_run).source == page(float_run).source
+
+
+def test_many_runs_side_by_side(page: Callable[..., Page], xnor_run: Path, tmp_path: Path) -> None:
+    """More than there are colours: a panel for each run, sentences that do not grow with the pairs."""
+    runs = [Path(shutil.copytree(xnor_run, tmp_path / f"run {number}")) for number in range(7)]
+    found = page(*runs)
+    assert "Histogram of each run, a line for each layer" in found.text
+    assert "Thin and dotted" not in found.text
+    assert "Runs with the same one are drawn once." in found.text
+    assert "Relative quantisation error, mean of the layers: run 0 0." in found.text
+    assert "Size of all runs: deployed" in found.text
+    assert "The angle between weights and signs is smaller in" not in found.text
+    assert "Figures 2a and 2b compare RBNN with XNOR-Net: they need a run of each" in found.text
 
 
 # What is missing is said
@@ -224,14 +248,20 @@ def test_the_sentences_follow_from_the_numbers(rbnn_run: Path, xnor_run: Path) -
     best = max(entry["top1"] for entry in ours.run.epochs)
     assert f"Reached {best:.2f} % on the test set of digits" in findings_of(ours)[0]
 
-    table = {(claim.figure, claim.runs): claim for claim in claims(report.runs)}
-    pair = f"{ours.name} against {theirs.name}"
+    table = {(claim.figure, claim.run): claim for claim in claims(report.runs)}
     cosines = sum(layer.cosine > other[layer.name].cosine for layer in ours.layers)
-    assert table["2a", pair].answer == f"{cosines} of 18 layers"
-    assert table["2a", pair].holds == (cosines == 18)
+    assert table["2a", ours.name].answer.startswith(f"{cosines} of 18 layers, mean 0.")
+    assert table["2a", ours.name].holds == (cosines == 18)
+    absolute = sum((layer.error or 0) < (other[layer.name].error or 0) for layer in ours.layers)
+    assert table["2b", ours.name].answer.endswith(f"; absolute: {absolute} of 18")
+    assert table["4c", ours.name].answer.startswith("1.000 at first, ")
     near_half = sum(0.45 <= (layer.flips or 0) <= 0.55 for layer in ours.layers)
     assert table["7", ours.name].answer.startswith(f"{near_half} of 18 layers")
-    assert {claim.figure for claim in table.values()} == {"2a", "2b", "6", "7"}
+    assert set(table) == {(figure, ours.name) for figure in ("2a", "2b", "4c", "6", "7")} | {
+        (figure, theirs.name) for figure in ("6", "7")
+    }
+    alone = {claim.figure for claim in claims(report.runs[:1])}
+    assert alone == {"4c", "6", "7"}, "nothing to compare with"
 
 
 def test_rbnn_without_rotation_is_not_held_to_the_paper(rbnn_run: Path, tmp_path: Path) -> None:
@@ -245,7 +275,11 @@ def test_json(xnor_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert main(["report", str(xnor_run), "-o", str(tmp_path / "p.html"), "--json"]) == 0
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert set(answer) == {"page", "figures", "findings"}
+    assert set(answer) == {"page", "figures", "findings", "paper"}
+    assert [(claim["figure"], claim["run"], claim["holds"]) for claim in answer["paper"]] == [
+        ("6", "xnor", True),
+        ("7", "xnor", True),
+    ]
     assert answer["page"] == str(tmp_path / "p.html")
     assert any("Weights and their signs" in sentence for sentence in answer["findings"])
 
@@ -307,6 +341,9 @@ def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: P
         (["run", "run"], "run is given twice"),
         (["changed log"], "lacks numbers"),
         (["bad log"], "line 1 is not of an epoch"),
+        (["nothing.json"], "nothing.json does not exist"),
+        (["broken.json"], "broken.json is not a table"),
+        (["begun.json"], "no run of begun.json is finished yet"),
         (["bad checkpoint"], "is not a readable checkpoint"),
         (["bad signs"], "cannot read the initial signs"),
         (["run", "--packed", "nothing.rbnn"], "nothing.rbnn: no such file"),
@@ -326,6 +363,8 @@ def test_bad_input(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.json").write_text('{"table": "ablation"}')
+    (tmp_path / "begun.json").write_text('{"table": "begun", "rows": [{"row": "B", "runs": [], "seeds": []}]}')
     broken = {"changed log": "log.jsonl", "bad log": "log.jsonl", "bad checkpoint": "best.pt"}
     for name in ("run", *broken, "bad signs"):
         if name in words:

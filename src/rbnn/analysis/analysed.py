@@ -33,7 +33,8 @@ class Analysed:
         """Name, method and the options that differ from the method's own."""
         config = self.run.config
         own = method_options(config.method)
-        options = ", ".join(f"{key} = {value}" for key, value in config.options.items() if value != own[key])
+        changed = ((key, value) for key, value in config.options.items() if value != own[key])
+        options = ", ".join(f"{key} = {f'{value:g}' if isinstance(value, float) else value}" for key, value in changed)
         return f"{config.method}{f' ({options})' if options else ''}"
 
     @cached_property

@@ -27,6 +27,14 @@ WIDTH = 14
 
 SIZE = 4.8, 2.9
 """Inches: as wide as a phone, so that letters keep their size."""
+LINE = 0.235
+"""Inches of a drawing's height for each name beside its lines; some of the height goes to the axis below."""
+
+
+def height(names: int) -> float:
+    """Inches of a drawing with so many names beside its lines."""
+    return max(SIZE[1], LINE * (names + 1))
+
 
 STYLE: Any = {
     "svg.hashsalt": "rbnn",
@@ -62,6 +70,11 @@ def dash(run: int) -> Any:
     return DASHES[run // len(RUNS) % len(DASHES)]
 
 
+def crowded(runs: Sequence[object]) -> bool:
+    """Whether there are more runs than colours: figures then leave out what is secondary."""
+    return len(runs) > len(RUNS)
+
+
 @contextmanager
 def _style(**more: Any) -> Iterator[None]:
     with matplotlib.rc_context(STYLE | more), warnings.catch_warnings():
@@ -78,13 +91,15 @@ def drawing(
         yield Drawing(figsize=(width, height), layout=layout)
 
 
-def name_lines(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Writes (x, y, text, colour) to the right of where lines end, moved apart where they would overlap."""
+def name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, Any]]) -> None:
+    """Writes (y, text, colour, dash) to the right of where lines end, moved apart where they would overlap; a piece of
+    line leads to each."""
     low, high = axes.get_ylim()
     to_axes = axes.transAxes.inverted()
-    least = 0.085  # of the axes' height: a line of text
+    least = LINE / axes.get_figure(root=True).get_figheight()  # type: ignore[union-attr]
     places = sorted(
-        (float(to_axes.transform(axes.transData.transform((x, y)))[1]), y, text, shade) for x, y, text, shade in ends
+        ((float(to_axes.transform(axes.transData.transform((0, end[0])))[1]), end) for end in ends),
+        key=lambda place: place[0],
     )
     heights = [place[0] for place in places]
     for index in range(1, len(heights)):
@@ -92,8 +107,10 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
     heights[-1:] = [min(height, 1.0) for height in heights[-1:]]
     for index in range(len(heights) - 2, -1, -1):
         heights[index] = min(heights[index], heights[index + 1] - least)
-    for height, (_, _, text, shade) in zip(heights, places, strict=True):
-        axes.text(1.015, height, shorten(text, WIDTH), color=shade, transform=axes.transAxes, va="center", ha="left")
+    for height, (true, (_, text, shade, line)) in zip(heights, places, strict=True):
+        axes.plot([1.0, 1.06], [true, height], transform=axes.transAxes, clip_on=False, scalex=False, scaley=False,
+                  color=shade, linestyle=line, linewidth=1.1, marker="")  # fmt: skip
+        axes.text(1.075, height, shorten(text, WIDTH), color=shade, transform=axes.transAxes, va="center", ha="left")
     axes.set_ylim(low, high)
 
 

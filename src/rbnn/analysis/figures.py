@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from numpy.typing import NDArray
 
 from rbnn.analysis.analysed import Analysed
-from rbnn.analysis.drawing import INK, RUNS, SIZE, STEPS, WIDTH, colour, dash, drawing, name_lines
+from rbnn.analysis.drawing import INK, RUNS, SIZE, STEPS, WIDTH, colour, crowded, dash, drawing, height, name_lines
 from rbnn.analysis.gradients import GRID as POINTS
 from rbnn.analysis.gradients import PROGRESS, Gradient
 from rbnn.analysis.layers import EDGES, Layer
@@ -36,37 +39,44 @@ class Figure:
     """Where the page shows many small drawings instead of the large one: (title, drawing)."""
 
 
-def curve(runs: Sequence[Analysed], key: str, title: str, unit: str, caption: str, *drawn: str) -> Figure:
-    """``drawn`` numbers of the log over the epochs: the first solid with the run's name, the second dashed."""
+def curve(runs: Sequence[Analysed], key: str, title: str, unit: str, caption: str, number: str,
+          second: tuple[str, str] | None = None) -> Figure:  # fmt: skip
+    """A number of the log over the epochs, and where there is room a ``second`` one, dotted: (number, its caption)."""
     runs = [each for each in runs if each.run.epochs]
+    drawn = [number, second[0]] if second else [number]
     rows = [
         (each.name, entry["epoch"] + 1, *(entry[number] for number in drawn))
         for each in runs
         for entry in each.run.epochs
     ]
+    if crowded(runs):
+        second = None
 
     def draw() -> Drawing:
-        with drawing() as made:
+        with drawing(SIZE[0], height(len(runs))) as made:
             axes = made.subplots()
             ends = []
             for each in runs:
-                epochs = [entry["epoch"] + 1 for entry in each.run.epochs]
-                for number, line, weight in zip(drawn, (dash(each.number), (0, (2, 1.5))), (2.0, 1.2), strict=False):
-                    values = [entry[number] for entry in each.run.epochs]
-                    axes.plot(epochs, values, color=colour(each.number), linestyle=line, linewidth=weight,
-                              marker="o" if len(epochs) == 1 else None)  # fmt: skip
-                    if number == drawn[0]:
-                        ends.append((epochs[-1], values[-1], each.name, colour(each.number)))
+                epochs, shade = [entry["epoch"] + 1 for entry in each.run.epochs], colour(each.number)
+                marker = "o" if len(epochs) == 1 else None
+                values = [entry[number] for entry in each.run.epochs]
+                axes.plot(epochs, values, color=shade, linestyle=dash(each.number), linewidth=2.0, marker=marker)
+                if second:
+                    values = [entry[second[0]] for entry in each.run.epochs]
+                    axes.plot(epochs, values, color=shade, linestyle=(0, (1, 1.5)), linewidth=1.2, marker=marker)
+                ends.append((each.run.epochs[-1][number], each.name, shade, dash(each.number)))
             _over_epochs(axes, unit)
             name_lines(axes, ends)
         return made
 
-    return Figure(key, title, caption, ("run", "epoch", *drawn), rows, draw)
+    return Figure(
+        key, title, " ".join([caption, second[1] if second else ""]).strip(), ("run", "epoch", *drawn), rows, draw
+    )
 
 
 def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: str, caption: str, factor: float = 1.0,
            first: int = 1, limits: tuple[float, float] | None = None) -> Figure:  # fmt: skip
-    """A number of the layers over the epochs from ``first`` on: their mean, and from the least to the largest."""
+    """A number of the layers over the epochs from ``first`` on: their mean, and where there is room their range."""
     series = [(each, [point for point in each.over_training(number) if point[0] >= first]) for each in runs]
     series = [(each, points) for each, points in series if points]
     rows = [
@@ -78,25 +88,29 @@ def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: st
     ]
 
     def draw() -> Drawing:
-        with drawing() as made:
+        with drawing(SIZE[0], height(len(series))) as made:
             axes = made.subplots()
             ends = []
             for each, points in series:
                 epochs, shade = [epoch for epoch, _ in points], colour(each.number)
                 means = [factor * sum(values) / len(values) for _, values in points]
-                least = [factor * min(values) for _, values in points]
-                most = [factor * max(values) for _, values in points]
-                axes.fill_between(epochs, least, most, color=shade, alpha=0.18, linewidth=0)
+                if not crowded(series):
+                    least = [factor * min(values) for _, values in points]
+                    most = [factor * max(values) for _, values in points]
+                    axes.fill_between(epochs, least, most, color=shade, alpha=0.18, linewidth=0)
                 axes.plot(epochs, means, color=shade, linestyle=dash(each.number), linewidth=2.0,
                           marker="o" if len(epochs) == 1 else None)  # fmt: skip
-                ends.append((epochs[-1], means[-1], each.name, shade))
+                ends.append((means[-1], each.name, shade, dash(each.number)))
             _over_epochs(axes, unit)
             if limits is not None:
                 axes.set_ylim(limits)
             name_lines(axes, ends)
         return made
 
-    return Figure(key, title, caption, ("run", "epoch", "layer", number), rows, draw)
+    lines = (
+        "Mean of the layers." if crowded(series) else "Line: mean of the layers; band: from the least to the largest."
+    )
+    return Figure(key, title, f"{caption} {lines}", ("run", "epoch", "layer", number), rows, draw)
 
 
 def _over_epochs(axes: Axes, unit: str) -> None:
@@ -115,17 +129,19 @@ def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float
     rows = [(each.name, name, number) for each, points in series for name, number in points if number is not None]
 
     def draw() -> Drawing:
-        with drawing(SIZE[0], SIZE[1] + 0.5) as made:
+        with drawing(SIZE[0], height(len(series) + 1) + 0.5) as made:
             axes = made.subplots()
             ends = []
             if reference is not None:
-                axes.axhline(factor * reference[0], color=INK, linestyle=(0, (1, 2)), linewidth=1.2)
+                dotted = (0, (1, 2))
+                axes.axhline(factor * reference[0], color=INK, linestyle=dotted, linewidth=1.2)
+                ends.append((factor * reference[0], reference[1], INK, dotted))
             for each, points in series:
                 known = [(names.index(name), factor * number) for name, number in points if number is not None]
                 if known:
                     places, numbers = zip(*known, strict=True)
                     axes.plot(places, numbers, color=colour(each.number), linestyle=dash(each.number), marker="o")
-                    ends.append((places[-1], numbers[-1], each.name, colour(each.number)))
+                    ends.append((numbers[-1], each.name, colour(each.number), dash(each.number)))
             if bottom is not None:
                 axes.set_ylim(bottom=bottom)
             if logarithmic:
@@ -134,8 +150,6 @@ def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float
                 axes.yaxis.set_minor_formatter(NullFormatter())
             _over_layers(axes, names)
             axes.set_ylabel(unit)
-            if reference is not None:
-                ends.append((0, factor * reference[0], reference[1], INK))
             name_lines(axes, ends)
         return made
 
@@ -158,53 +172,53 @@ def _without_prefix(names: list[str]) -> list[str]:
 
 
 def histograms(runs: Sequence[Analysed]) -> Figure:
-    """Weights before binarization, layer by layer."""
+    """Weights before binarization: a panel for each layer with all runs, or for each of many runs with all layers."""
     runs = [each for each in runs if any(layer.histogram is not None for layer in each.layers)]
     names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
     titles = dict(zip(names, _without_prefix(names), strict=True))
-    found = {(each.name, layer.name): layer.histogram for each in runs for layer in each.layers}
-    rows = [
-        (each.name, layer.name, float(low), float(high), float(count))
-        for each in runs
-        for layer in each.layers
-        if layer.histogram is not None
-        for low, high, count in zip(EDGES, EDGES[1:], layer.histogram, strict=False)
-    ]
+    rows: list[tuple[Any, ...]] = []
+    panels: dict[str, list[tuple[Analysed, NDArray[np.float64]]]] = {}
+    for each in runs:
+        for layer in each.layers:
+            if layer.histogram is not None:
+                title = each.name if crowded(runs) else titles[layer.name]
+                panels.setdefault(title, []).append((each, layer.histogram))
+                bins = zip(EDGES[:-1].tolist(), EDGES[1:].tolist(), layer.histogram.tolist(), strict=True)
+                rows += [(each.name, layer.name, *each_bin) for each_bin in bins]
 
-    def panel(axes: Axes, name: str) -> None:
-        for each in runs:
-            counts = found.get((each.name, name))
-            if counts is not None:
-                if len(runs) == 1:  # several would cover each other
-                    axes.stairs(counts, EDGES, color=colour(each.number), fill=True, alpha=0.18, linewidth=0)
-                axes.stairs(counts, EDGES, color=colour(each.number), linewidth=1.4, linestyle=dash(each.number))
+    def panel(axes: Axes, title: str) -> None:
+        for each, counts in panels[title]:
+            if len(runs) == 1:  # several would cover each other
+                axes.stairs(counts, EDGES, color=colour(each.number), fill=True, alpha=0.18, linewidth=0)
+            axes.stairs(counts, EDGES, color=colour(each.number), linewidth=0.6 if crowded(runs) else 1.4)
         axes.set_xlim(-3, 3)
         axes.set_xticks([-2, -1, 0, 1, 2], ["", "−1", "0", "+1", ""])
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.grid(visible=False)
-        axes.set_title(titles[name], fontsize=10.5, color=INK, pad=3)
+        axes.set_title(shorten(title, 22), fontsize=10.5, color=INK, pad=3)
 
-    def small(name: str) -> Callable[[], Drawing]:
+    def small(title: str) -> Callable[[], Drawing]:
         def draw() -> Drawing:
             with drawing(2.0, 1.4, layout=None) as made:
-                panel(made.add_axes((0.02, 0.17, 0.96, 0.68)), name)
+                panel(made.add_axes((0.02, 0.17, 0.96, 0.68)), title)
             return made
 
         return draw
 
     def draw() -> Drawing:
-        columns = 6 if len(names) > 8 else 4
-        lines = -(-len(names) // columns) or 1
+        columns = 6 if len(panels) > 8 else 4
+        lines = -(-len(panels) // columns) or 1
         with drawing(1.5 * columns, 1.3 * lines + 0.3) as made:
             grid = made.subplots(lines, columns, squeeze=False)
-            for axes, name in zip(grid.flat, [*names, *[""] * (lines * columns - len(names))], strict=True):
-                if name:
-                    panel(axes, name)
+            for axes, title in zip_longest(grid.flat, panels):
+                if title is not None:
+                    panel(axes, title)
                 else:
                     axes.set_axis_off()
-            handles = [axes.plot([], [], color=colour(each.number), label=each.name)[0] for each in runs]
-            made.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, labelcolor="linecolor")
+            if not crowded(runs):
+                handles = [axes.plot([], [], color=colour(each.number), label=each.name)[0] for each in runs]
+                made.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, labelcolor="linecolor")
         return made
 
     caption = (
@@ -212,9 +226,9 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
         "bits stand at ±1. Two separate hills at −1 and +1 with nothing at 0 lose little when they become bits; one "
         "hill around 0 loses much. Figure 6 of the paper: XNOR-Net has one hill, RBNN two."
     )
+    title = "Histogram of each run, a line for each layer" if crowded(runs) else "Histogram of each layer"
     columns = "run", "layer", "low", "high", "share"
-    panels = tuple((titles[name], small(name)) for name in names)
-    return Figure("histograms", "Histogram of each layer", caption, columns, rows, draw, panels)
+    return Figure("histograms", title, caption, columns, rows, draw, tuple((name, small(name)) for name in panels))
 
 
 def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:
@@ -255,6 +269,7 @@ def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:
         if gradient.changes
         else "It stays the same over the whole training."
     )
-    caption = f"The estimator {gradient.estimator}, used by {used_by}. {moves} Dotted: sign. Figure 5 of the paper."
+    paper = " Figure 5 of the paper." if gradient.estimator == "training-aware" else ""
+    caption = f"The estimator {gradient.estimator}, used by {used_by}. {moves} Dotted: sign.{paper}"
     columns = "progress", "x", "F", "F_prime"
     return Figure(key, f"Gradient of sign: {gradient.estimator}", caption, columns, rows, draw)

@@ -1,32 +1,18 @@
 """What the figures show, in sentences made from the numbers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from statistics import fmean
 
 from rbnn.analysis.analysed import Analysed, Timed
 from rbnn.analysis.layers import GAUSSIAN_ANGLE, GAUSSIAN_NEAR_ONE, Layer
-from rbnn.analysis.words import as_size, listed
-
-HALF = 0.05
-"""Flips between 45 and 55 % are what chance alone, or any random rotation, gives."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A figure of the paper and what these runs say of it."""
-
-    figure: str
-    claim: str
-    runs: str
-    answer: str
-    holds: bool
+from rbnn.analysis.paper_figures import HALF
+from rbnn.analysis.words import as_range, as_size, listed
 
 
 def findings(runs: Sequence[Analysed], times: Sequence[Timed]) -> list[str]:
     """What holds of the runs together."""
     sentences = _accuracies(runs)
-    for other in runs[1:]:
-        sentences += _compared(runs[0], other)
+    sentences += _compared(*runs) if len(runs) == 2 else _errors(runs)
     sentences += _sizes(runs)
     sentences += [
         f"{timed.name} answers in {timed.milliseconds:.3f} ms on one thread; {_slowest(timed)}" for timed in times
@@ -37,47 +23,6 @@ def findings(runs: Sequence[Analysed], times: Sequence[Timed]) -> list[str]:
 def findings_of(each: Analysed) -> list[str]:
     """What holds of one run."""
     return [*_accuracy(each), *_angles(each), *_modes(each), *_flips(each), *_alpha(each), *_reached(each)]
-
-
-def claims(runs: Sequence[Analysed]) -> list[Claim]:
-    """The paper's figures that compare RBNN with XNOR-Net, checked on every such pair among the runs."""
-    of_rbnn = [each for each in runs if _rotates(each) and each.layers]
-    of_xnor = [each for each in runs if each.run.config.method == "xnor-net" and each.layers]
-    found: list[Claim] = []
-    for ours in of_rbnn:
-        for theirs in of_xnor:
-            pair = f"{ours.name} against {theirs.name}"
-            found.append(_wins("2a", "RBNN's cosine similarity is higher in every layer", pair, ours, theirs,
-                               lambda a, b: a.cosine > b.cosine))  # fmt: skip
-            found.append(_wins("2b", "RBNN's relative quantisation error is lower in every layer", pair,
-                               ours, theirs, lambda a, b: a.relative_error < b.relative_error))  # fmt: skip
-    for each in [*of_rbnn, *of_xnor]:
-        two = [layer.two_modes for layer in each.layers if layer.two_modes is not None]
-        wanted = each in of_rbnn
-        if two:
-            name = "RBNN's weights have two modes, at −1 and +1" if wanted else "XNOR-Net's weights have one mode, at 0"
-            fitting = two.count(wanted)
-            found.append(Claim("6", name, each.name, f"{fitting} of {len(two)} layers", fitting == len(two)))
-    for each in [*of_rbnn, *of_xnor]:
-        flips = [layer.flips for layer in each.layers if layer.flips is not None]
-        if flips:
-            wanted = each in of_rbnn
-            name = "RBNN flips about half of the signs" if wanted else "XNOR-Net flips clearly fewer than half"
-            fitting = sum((abs(flip - 0.5) <= HALF) if wanted else (flip < 0.5 - HALF) for flip in flips)
-            answer = f"{fitting} of {len(flips)} layers ({_range(flips, 100, ' %')})"
-            found.append(Claim("7", name, each.name, answer, fitting == len(flips)))
-    return sorted(found, key=lambda claim: claim.figure)
-
-
-def _rotates(each: Analysed) -> bool:
-    config = each.run.config
-    return config.method == "rbnn" and config.options.get("rotation") != "none"
-
-
-def _wins(figure: str, claim: str, pair: str, ours: Analysed, theirs: Analysed,
-          better: Callable[[Layer, Layer], bool]) -> Claim:  # fmt: skip
-    won, shared = _count(ours, theirs, better)
-    return Claim(figure, claim, pair, f"{won} of {shared} layers", won == shared > 0)
 
 
 def _count(one: Analysed, other: Analysed, better: Callable[[Layer, Layer], bool]) -> tuple[int, int]:
@@ -121,7 +66,7 @@ def _angles(each: Analysed) -> list[str]:
     below = sum(angle < GAUSSIAN_ANGLE for angle in angles)
     nearer = f"{_of(below, len(angles))} layers are nearer" if below else "no layer is nearer"
     return [
-        f"Weights and their signs are {_mean(angles):.1f}° apart on average ({_range(angles, 1, '°')}); Gaussian "
+        f"Weights and their signs are {fmean(angles):.1f}° apart on average ({as_range(angles, 1, '°')}); Gaussian "
         f"weights without rotation would be at {GAUSSIAN_ANGLE:.1f}°, and {nearer} than that."
     ]
 
@@ -135,9 +80,17 @@ def _compared(first: Analysed, other: Analysed) -> list[str]:
         return []
     return [
         f"The angle between weights and signs is smaller in {first.name} than in {other.name} in {_of(won, shared)} "
-        f"layers; the relative quantisation error is {_mean([a.relative_error for a in first.layers]):.3f} on average "
-        f"against {_mean([b.relative_error for b in other.layers]):.3f}."
+        f"layers; the relative quantisation error is {fmean([a.relative_error for a in first.layers]):.3f} on average "
+        f"against {fmean([b.relative_error for b in other.layers]):.3f}."
     ]
+
+
+def _errors(runs: Sequence[Analysed]) -> list[str]:
+    errors = {each.name: fmean([layer.relative_error for layer in each.layers]) for each in runs if each.layers}
+    if len(errors) < 2:
+        return []
+    order = ", ".join(f"{name} {errors[name]:.3f}" for name in sorted(errors, key=errors.__getitem__))
+    return [f"Relative quantisation error, mean of the layers: {order}."]
 
 
 def _of(part: int, whole: int) -> str:
@@ -165,12 +118,12 @@ def _flips(each: Analysed) -> list[str]:
     flips = [layer.flips for layer in each.layers if layer.flips is not None]
     if not flips:
         return []
-    text = f"{100 * _mean(flips):.0f} % of the signs differ from initialisation ({_range(flips, 100, ' %')})"
+    text = f"{100 * fmean(flips):.0f} % of the signs differ from initialisation ({as_range(flips, 100, ' %')})"
     if all(abs(flip - 0.5) <= HALF for flip in flips):
         text += ", as after any random rotation"
     changes = each.over_training("epoch_flips")
     if len(changes) > 1:
-        text += f"; in the last epoch {100 * _mean(changes[-1][1]):.1f} % changed"
+        text += f"; in the last epoch {100 * fmean(changes[-1][1]):.1f} % changed"
     return [text + "."]
 
 
@@ -178,9 +131,9 @@ def _alpha(each: Analysed) -> list[str]:
     points = each.over_training("alpha")
     if not points:
         return []
-    first, last = _mean(points[0][1]), _mean(points[-1][1])
+    first, last = fmean(points[0][1]), fmean(points[-1][1])
     text = f"α stayed at {last:.3f}" if abs(first - last) < 0.005 else f"α went from {first:.3f} to {last:.3f}"
-    text += f" on average ({_range(points[-1][1], 1, '', 3)} at the end)"
+    text += f" on average ({as_range(points[-1][1], 1, '', 3)} at the end)"
     if last > 0.99:
         text += ": the weights are fully rotated, α adjusts nothing"
     elif last < 0.1:
@@ -207,7 +160,7 @@ def _sizes(runs: Sequence[Analysed]) -> list[str]:
                 f"with {100 * found.binary_mac_share:.1f} % of the multiply-accumulates on single bits"
             )
             sentences.setdefault(text, []).append(each.name)
-    return [f"{listed(names)}: {text}." for text, names in sentences.items()]
+    return [f"Size of {listed(names, of=len(runs))}: {text}." for text, names in sentences.items()]
 
 
 def _slowest(timed: Timed) -> str:
@@ -217,12 +170,3 @@ def _slowest(timed: Timed) -> str:
         f"{100 * timed.costs.share_of_time(bits):.0f} % of it is work on bits, and the slowest layer is {name} with "
         f"{100 * timed.costs.share_of_time(operations):.0f} %."
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _range(values: Sequence[float], factor: float, unit: str, digits: int = 1) -> str:
-    least, most = f"{factor * min(values):.{digits}f}", f"{factor * max(values):.{digits}f}"
-    return f"{least} to {most}{unit}" if least != most else f"{least}{unit} in every layer"

@@ -15,7 +15,9 @@ from rbnn import __version__
 from rbnn.analysis.analysed import Analysed, Timed, packed_files, time_packed
 from rbnn.analysis.drawing import RUNS, as_png, as_svg, inline
 from rbnn.analysis.figures import Figure
-from rbnn.analysis.findings import claims, findings, findings_of
+from rbnn.analysis.findings import findings, findings_of
+from rbnn.analysis.numbers import EPOCH, LAYER, epoch_rows, layer_rows
+from rbnn.analysis.paper_figures import SHOWN, claims
 from rbnn.analysis.run import read_runs
 from rbnn.analysis.sections import Section, networks, sections
 from rbnn.files import write_whole
@@ -51,6 +53,7 @@ def write_page(report: Report, path: Path) -> None:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters["joined"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")
     template = environment.from_string(files("rbnn.analysis").joinpath("report.html.jinja").read_text("utf-8"))
+    checked = {(claim.run, claim.figure): claim for claim in claims(report.runs)}
     page = template.render(
         version=__version__,
         runs=report.runs,
@@ -59,7 +62,11 @@ def write_page(report: Report, path: Path) -> None:
         overall=findings(report.runs, report.times),
         own=[(each, findings_of(each)) for each in report.runs],
         missing=[sentence for each in report.runs for sentence in each.run.missing()],
-        claims=claims(report.runs),
+        same_network=len({(each.run.config.model, each.run.config.data) for each in report.runs}) == 1,
+        shown=SHOWN,
+        claims=checked,
+        claimed={run for run, _ in checked},
+        compared=any(figure == "2a" for _, figure in checked),
         layers=[each for each in report.runs if each.layers],
         networks=networks(report.runs),
         settings=_settings(report.runs),
@@ -68,18 +75,21 @@ def write_page(report: Report, path: Path) -> None:
 
 
 def write_figures(report: Report, directory: Path) -> list[Path]:
-    """Each figure as SVG and PNG, its numbers as CSV, into a directory that exists."""
+    """Each figure as SVG and PNG, its numbers as CSV, and all runs' epochs and layers as two tables, into a directory
+    that exists."""
     written = []
+
+    def write(name: str, content: bytes) -> None:
+        write_whole(directory / name, lambda file: file.write(content))
+        written.append(directory / name)
+
     for figure in report.figures:
         made = figure.draw()
-        for suffix, content in (
-            ("svg", as_svg(made).encode()),
-            ("png", as_png(made)),
-            ("csv", as_csv(figure.columns, figure.rows).encode()),
-        ):
-            path = directory / f"{figure.key}.{suffix}"
-            write_whole(path, lambda file, content=content: file.write(content))  # type: ignore[misc]
-            written.append(path)
+        write(f"{figure.key}.svg", as_svg(made).encode())
+        write(f"{figure.key}.png", as_png(made))
+        write(f"{figure.key}.csv", as_csv(figure.columns, figure.rows).encode())
+    write("epochs.csv", as_csv(EPOCH, epoch_rows(report.runs)).encode())
+    write("layers.csv", as_csv(LAYER, layer_rows(report.runs)).encode())
     return written
 
 

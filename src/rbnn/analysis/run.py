@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rbnn.analysis.naming import named_runs
 from rbnn.errors import CheckpointError
 from rbnn.training.checkpoint import BEST, LAST, Network, load_network
 from rbnn.training.config import CONFIG_NAME, TrainConfig, read_recipe
@@ -70,8 +71,8 @@ class Run:
 
 
 def read_runs(paths: list[Path]) -> list[Run]:
-    """The runs in these directories or checkpoints, named apart."""
-    return [_read(path, name) for path, name in zip(paths, _names(paths), strict=True)]
+    """The runs in these directories, checkpoints or tables, named apart."""
+    return [_read(path, name) for path, name in named_runs(paths)]
 
 
 def _read(path: Path, name: str) -> Run:
@@ -109,16 +110,3 @@ def _check(entry: dict[str, Any], path: Path) -> None:
             f"{path}, epoch {entry['epoch']} lacks numbers: each of {', '.join(CURVES)} and those of the layers are "
             "expected, as `rbnn train` writes them"
         )
-
-
-def _names(paths: list[Path]) -> list[str]:
-    """The last part of each path; as many parts before it as it takes to tell them apart."""
-    parts = [path.resolve().parts for path in paths]
-    if len(set(parts)) < len(parts):
-        twice = next(path for path, own in zip(paths, parts, strict=True) if parts.count(own) > 1)
-        raise CheckpointError(f"{twice} is given twice: name each run once")
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(own[-length:]) for own in parts]
-        if len(set(names)) == len(names):
-            break
-    return names

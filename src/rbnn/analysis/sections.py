@@ -46,16 +46,17 @@ def _weighed(runs: list[Analysed]) -> bool:
 
 
 def _curves(runs: list[Analysed]) -> list[Figure]:
+    different = list({tuple(entry["lr"] for entry in each.run.epochs): each for each in reversed(runs)}.values())[::-1]
     return [
         curve(runs, "accuracy", "Accuracy", "% top-1",
-              "Share of pictures whose first answer is right, after each epoch. Solid: test set, the higher the "
-              "better. Dashed: training pictures; far above the solid line means learning by heart.",
-              "top1", "train_top1"),
+              "Share of the test set's pictures whose first answer is right, after each epoch; the higher the better.",
+              "top1", ("train_top1", "Thin and dotted: training pictures; far above means learning by heart.")),
         curve(runs, "loss", "Loss", "cross entropy",
-              "What training minimises, lower is better. Solid: test set. Dashed: training pictures.",
-              "test_loss", "loss"),
-        curve(runs, "lr", "Learning rate", "learning rate",
-              "Step size of the optimiser at the end of each epoch: a linear warm-up, then a cosine to 0.", "lr"),
+              "What training minimises, on the test set; lower is better.",
+              "test_loss", ("loss", "Thin and dotted: training pictures.")),
+        curve(different, "lr", "Learning rate", "learning rate",
+              "Step size of the optimiser at the end of each epoch: a linear warm-up, then a cosine to 0."
+              + " Runs with the same one are drawn once." * (len(different) < len(runs)), "lr"),
     ]  # fmt: skip
 
 
@@ -70,15 +71,15 @@ def _layers(runs: list[Analysed]) -> list[Figure]:
                   "(dotted). Rotation is meant to make it small.", (GAUSSIAN_ANGLE, "unrotated")),
         per_layer(runs, "relative_error", lambda layer: layer.relative_error, "Relative quantisation error", "sin²θ",
                   "The part of the weight's squared length that is lost when it becomes bits with the best scale: "
-                  "‖w̃ − λ*b‖² / ‖w̃‖² = sin²θ, between 0 (best) and 1. It compares layers and methods of any size.",
+                  "‖w̃ − λ*b‖² / ‖w̃‖² = sin²θ, between 0 (best) and 1. It compares layers and methods of any size. "
+                  "Figure 2b of the paper: RBNN lies below XNOR-Net in every layer.",
                   (1 - GAUSSIAN_COSINE**2, "unrotated")),
         per_layer(runs, "error", lambda layer: layer.error, "Absolute quantisation error", "‖w̃ − λ*b‖²",
                   "The same without the division, on a logarithmic scale; lower is better. It grows with the layer and "
                   "with the scale of its weights: RBNN's are standardised, XNOR-Net's are small, so compare runs of "
-                  "one method. Figure 2b of the paper.", logarithmic=True),
+                  "one method. The paper defines figure 2b by it.", logarithmic=True),
         spread(runs, "angle_over_training", "angle", "Angle over training", "θ, degrees",
-               "The angle after each epoch: mean of the layers (line), from the best to the worst (band). It falls "
-               "when weights grow towards their signs."),
+               "The angle after each epoch. It falls when weights grow towards their signs."),
     ]  # fmt: skip
     return [figure for figure in figures if figure.rows]
 
@@ -90,8 +91,8 @@ def _flips(runs: list[Analysed]) -> list[Figure]:
                   "rotation gives. Figure 7 of the paper: RBNN is near 50 % in every layer, XNOR-Net far below.",
                   (0.5, "chance"), factor=100.0, bottom=0.0),
         spread(runs, "epoch_flips", "epoch_flips", "Flips from epoch to epoch", "% of the signs",
-               "How many signs changed within an epoch, from the second on: mean of the layers (line) and their range "
-               "(band). It should fade out as the network settles; a jump means that a rotation was updated.",
+               "How many signs changed within an epoch, from the second on. It should fade out as the network settles; "
+               "a jump means that a rotation was updated.",
                factor=100.0, first=2),
     ]  # fmt: skip
     return [figure for figure in figures if figure.rows]
@@ -100,8 +101,8 @@ def _flips(runs: list[Analysed]) -> list[Figure]:
 def _alpha(runs: list[Analysed]) -> list[Figure]:
     figure = spread(
         runs, "alpha", "alpha", "α over training", "α = |sin β|",
-        "How far the weights follow the rotation: 1 is all the way, 0 not at all. Mean of the layers (line), from the "
-        "least to the largest (band). Figure 4c of the paper shows one layer, in which α leaves 1 and settles below.",
+        "How far the weights follow the rotation: 1 is all the way, 0 not at all. Figure 4c of the paper: α of one "
+        "layer moves during training.",
         limits=(0.0, 1.03),
     )  # fmt: skip
     return [figure] if figure.rows else []
@@ -114,7 +115,7 @@ def _gradients(runs: list[Analysed]) -> list[Figure]:
             side = " for weights" if option == "weight_estimator" else " for activations"
             users.setdefault(gradient, []).append(each.name + side * (len(each.gradients) > 1))
     return [
-        approximation(f"gradient_{number}", gradient, listed(names))
+        approximation(f"gradient_{number}", gradient, listed(names, of=len(runs)))
         for number, (gradient, names) in enumerate(users.items(), 1)
     ]
 
@@ -125,7 +126,7 @@ def networks(runs: list[Analysed]) -> list[tuple[str, Costs]]:
     for each in runs:
         if each.costs is not None:
             found.setdefault(repr(each.costs.layers), ([], each.costs))[0].append(each.name)
-    return [(listed(names), counted) for names, counted in found.values()]
+    return [(listed(names, of=len(runs)), counted) for names, counted in found.values()]
 
 
 def _costs(runs: list[Analysed], times: list[Timed]) -> list[Figure]:

@@ -36,7 +36,15 @@ def plural(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
-def listed(named: Sequence[str], most: int = 4) -> str:
-    """The first few, and how many more there are."""
+def listed(named: Sequence[str], most: int = 4, of: int = 0) -> str:
+    """The first few, and how many more there are; ``all runs`` where they are all of several."""
+    if len(named) == of > 1:
+        return "all runs"
     more = [f"{len(named) - most} more"] if len(named) > most else []
     return ", ".join([*named[:most], *more])
+
+
+def as_range(values: Sequence[float], factor: float, unit: str, digits: int = 1) -> str:
+    """From the least to the largest."""
+    least, most = f"{factor * min(values):.{digits}f}", f"{factor * max(values):.{digits}f}"
+    return f"{least} to {most}{unit}" if least != most else f"{least}{unit} in every layer"

@@ -1,7 +1,7 @@
 """`rbnn report`: what happened in runs and why, as one self-contained page."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,21 +12,24 @@ import tyro
 class Report:
     """One HTML page about a run, or about several side by side: curves; angle and quantisation error of each layer;
     weights before binarization; flips; α; the gradient of sign; size, MACs and, with a packed file, time per layer; the
-    configuration; and in sentences what the figures show. The first run is compared with each of the others.
+    configuration; in sentences what the figures show, and which of the paper's figures each run reproduces.
 
     Example: rbnn report runs/first runs/xnor-net -o report.html --figures figures
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run directories of `rbnn train`, or checkpoints, which have no curves."""
+    """Run directories of `rbnn train`; checkpoints, which have no curves; tables of `rbnn reproduce` (OUT/TABLE.json),
+    for all their finished runs under the names of their rows."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """The page; it holds everything and loads nothing."""
     figures: Path | None = None
-    """Directory for each figure as SVG and PNG and its numbers as CSV."""
+    """Directory for each figure as SVG and PNG and its numbers as CSV, and for all numbers in two tables: epochs.csv,
+    the logs with means over the layers, and layers.csv."""
     packed: tuple[Path, ...] = ()
     """Packed networks (.rbnn) whose operations are timed, beside those that lie in the run directories."""
     json: bool = False
-    """Print JSON: {"page": path, "figures": [paths], "findings": [sentences]}."""
+    """Print JSON: {"page": path, "figures": [paths], "findings": [sentences], "paper": [{"figure", "run", "holds",
+    "answer"}]}."""
 
 
 def run(options: Report) -> None:
@@ -43,19 +46,28 @@ def run(options: Report) -> None:
 
     from rbnn.analysis import report
     from rbnn.analysis.findings import findings, findings_of
+    from rbnn.analysis.paper_figures import SHOWN, claims
 
     made = report.read(options.runs, options.packed)
     report.write_page(made, options.output)
     written = report.write_figures(made, options.figures) if options.figures is not None else []
     overall = findings(made.runs, made.times)
     own = [(each.name, findings_of(each)) for each in made.runs]
+    checked = claims(made.runs)
     if options.json:
         sentences = [*overall, *(f"{name}: {sentence}" for name, found in own for sentence in found)]
-        print(json.dumps({"page": str(options.output), "figures": list(map(str, written)), "findings": sentences}))
+        paper = [asdict(claim) for claim in checked]
+        answer = {"page": str(options.output), "figures": list(map(str, written)), "findings": sentences}
+        print(json.dumps(answer | {"paper": paper}))
         return
     for sentence in overall:
         print(sentence)
     for name, found in own:
         print(f"\n{name}", *(f"  {sentence}" for sentence in found), sep="\n")
+    for figure, shown in SHOWN.items():
+        answers = [claim for claim in checked if claim.figure == figure]
+        if answers:
+            print(f"\nFigure {figure} of the paper: {shown}")
+            print(*(f"  {'✓' if one.holds else '✗'} {one.run}: {one.answer}" for one in answers), sep="\n")
     drawn = f", {len(written)} files in {options.figures}" if written else ""
     print(f"\n{options.output} ({options.output.stat().st_size / 1e6:.1f} MB){drawn}")

@@ -1,0 +1,58 @@
+"""Which runs a report is about, and what they are called."""
+
+import json
+from pathlib import Path
+
+from rbnn.errors import CheckpointError
+
+
+def named_runs(paths: list[Path]) -> list[tuple[Path, str]]:
+    """Run directories and checkpoints with short names of their own.  A table of `rbnn reproduce` (OUT/TABLE.json)
+    stands for its finished runs, called as its rows; a run of two tables is called as in the first."""
+    given = [path for path in paths if path.suffix != ".json"]
+    names = dict(zip(given, _names(given), strict=True))
+    found: dict[Path, tuple[Path, str]] = {}
+    for path in paths:
+        for run, name in [(path, names[path])] if path in names else _of_table(path):
+            found.setdefault(run.resolve(), (run, name))
+    taken: dict[str, int] = {}
+    for key, (run, name) in found.items():  # two tables may call different runs the same
+        taken[name] = taken.get(name, 0) + 1
+        found[key] = (run, name if taken[name] == 1 else f"{name} ({taken[name]})")
+    return list(found.values())
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """The last parts that tell the paths apart, without those at the end that all share, such as ``seed-0``."""
+    parts = [path.resolve().parts for path in paths]
+    if len(set(parts)) < len(parts):
+        twice = next(path for path, own in zip(paths, parts, strict=True) if parts.count(own) > 1)
+        raise CheckpointError(f"{twice} is given twice: name each run once")
+    while len(parts) > 1 and len({own[-1] for own in parts}) == 1:
+        parts = [own[:-1] for own in parts]
+    for length in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(own[-length:]) for own in parts]
+        if len(set(names)) == len(names):
+            return names
+    return []
+
+
+def _of_table(path: Path) -> list[tuple[Path, str]]:
+    """The runs lie beside the table, in OUT/METHOD-MODEL…/seed-N, wherever OUT was moved to."""
+    try:
+        table = json.loads(path.read_bytes())
+        more = path.stem.partition(table["table"])[2].replace("-", " ")  # options of all rows
+        rows = [(row["row"], list(map(Path, row["runs"])), row["seeds"]) for row in table["rows"]]
+        several = any(len(seeds) > 1 for _, _, seeds in rows)
+        found = [
+            (path.parent.joinpath(*run.parts[-2:]), f"{row}{more}{f', seed {seed}' if several else ''}")
+            for row, runs, seeds in rows
+            for run, seed in zip(runs, seeds, strict=True)
+        ]
+    except FileNotFoundError:
+        raise CheckpointError(f"a table of `rbnn reproduce` is expected, but {path} does not exist") from None
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as problem:
+        raise CheckpointError(f"{path} is not a table as `rbnn reproduce` writes it: {problem!r}") from None
+    if not found:
+        raise CheckpointError(f"no run of {path} is finished yet: name the run directories beside it instead")
+    return found
