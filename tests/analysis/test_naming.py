@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rbnn.analysis.naming import named_runs
+from rbnn.errors import CheckpointError
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,14 @@ from rbnn.analysis.naming import named_runs
 def test_names_are_short_and_tell_runs_apart(paths: list[str], names: list[str]) -> None:
     found = named_runs([Path(path) for path in paths])
     assert found == [(Path(path), name) for path, name in zip(paths, names, strict=True)]
+
+
+def test_a_link_names_a_run(tmp_path: Path) -> None:
+    (tmp_path / "a-long-name").mkdir()
+    (tmp_path / "B").symlink_to(tmp_path / "a-long-name")
+    assert named_runs([tmp_path / "B", tmp_path / "C"])[0] == (tmp_path / "B", "B")
+    with pytest.raises(CheckpointError, match="is given twice"):
+        named_runs([tmp_path / "B", tmp_path / "a-long-name"])
 
 
 def table(path: Path, name: str, **rows: list[str]) -> Path:

@@ -18,7 +18,9 @@ from rbnn.training.config import read_recipe
 from rbnn.training.log import read_log
 
 SMALL = ["--data", "digits", "--limit", "64", "--batch-size", "32", "--threads", "1"]
-FULL = "rbnn-resnet20-bireal"
+RBNN = "rbnn-resnet20-bireal"
+FULL = f"{RBNN}-rotate_until=1.0"
+"""The directory of B+T+R+A, which rotates as published."""
 
 
 def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
@@ -66,8 +68,8 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
 
 def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
     """Ctrl-C reaches the run, which writes its checkpoint; that a resumed run computes the same is tested elsewhere."""
-    words = ["reproduce", "ablation", *SMALL, "--epochs", "12", "--out", str(tmp_path), "--rows", "B"]
-    run = tmp_path / f"{FULL}-alpha=none-estimator=ste-rotation=none" / "seed-0"
+    words = ["reproduce", "ablation", *SMALL, "--epochs", "12", "--jobs", "1", "--out", str(tmp_path), "--rows", "B"]
+    run = tmp_path / f"{RBNN}-alpha=none-estimator=ste-rotation=none" / "seed-0"
     process = subprocess.Popen([sys.executable, "-m", "rbnn", *words, "B+T"], stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 120
@@ -82,7 +84,7 @@ def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
     assert "the same command with --resume continues" in said
     assert f"stopped; continue with: rbnn train {run}" in (run / OUTPUT).read_text()
     assert 1 <= len(read_log(run / "log.jsonl")) < 12
-    assert not (tmp_path / f"{FULL}-alpha=none-rotation=none").exists()  # no further row was begun
+    assert not (tmp_path / f"{RBNN}-alpha=none-rotation=none").exists()  # no further row was begun
 
     answer = rbnn(*words)
     assert answer.code == 2
@@ -103,7 +105,7 @@ def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
 def test_a_row_that_fails_does_not_stop_the_others(rbnn: Rbnn, tmp_path: Path) -> None:
     out = tmp_path / "out"
     # A file where a run wants its log: this run cannot begin.
-    (out / f"{FULL}-alpha=none-estimator=ste-rotation=none" / "seed-0" / "log.jsonl").mkdir(parents=True)
+    (out / f"{RBNN}-alpha=none-estimator=ste-rotation=none" / "seed-0" / "log.jsonl").mkdir(parents=True)
     answer = rbnn("reproduce", "ablation", *SMALL, "--epochs", "1", "--rows", "B", "B+T", "--out", out)
     assert answer.code == 2
     assert answer.err.startswith("rbnn: 1 of 2 runs failed; B, seed 0: ")

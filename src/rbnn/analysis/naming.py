@@ -1,6 +1,7 @@
 """Which runs a report is about, and what they are called."""
 
 import json
+from os.path import abspath
 from pathlib import Path
 
 from rbnn.errors import CheckpointError
@@ -24,10 +25,11 @@ def named_runs(paths: list[Path]) -> list[tuple[Path, str]]:
 
 def _names(paths: list[Path]) -> list[str]:
     """The last parts that tell the paths apart, without those at the end that all share, such as ``seed-0``."""
-    parts = [path.resolve().parts for path in paths]
-    if len(set(parts)) < len(parts):
-        twice = next(path for path, own in zip(paths, parts, strict=True) if parts.count(own) > 1)
+    real = [path.resolve() for path in paths]
+    if len(set(real)) < len(real):
+        twice = next(path for path, own in zip(paths, real, strict=True) if real.count(own) > 1)
         raise CheckpointError(f"{twice} is given twice: name each run once")
+    parts = [Path(abspath(path)).parts for path in paths]  # a link gives a run the name that its maker wants
     while len(parts) > 1 and len({own[-1] for own in parts}) == 1:
         parts = [own[:-1] for own in parts]
     for length in range(1, max(map(len, parts), default=0) + 1):
