@@ -144,10 +144,8 @@ def _alpha(each: Analysed) -> list[str]:
 def _reached(each: Analysed) -> list[str]:
     if each.reached is None:
         return []
-    return [
-        f"At {each.run.measured} the gradient of sign reaches {100 * each.reached:.0f} % of the weights; the others "
-        "lie where F′ is 0."
-    ]
+    others = "" if each.reached == 1 else "; the others lie where F′ is 0 or nearly so"
+    return [f"At {each.run.measured} the gradient of sign reaches {100 * each.reached:.0f} % of the weights{others}."]
 
 
 def _sizes(runs: Sequence[Analysed]) -> list[str]:
