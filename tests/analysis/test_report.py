@@ -341,7 +341,7 @@ def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: P
         (["run", "run"], "run is given twice"),
         (["changed log"], "lacks numbers"),
         (["bad log"], "line 1 is not of an epoch"),
-        (["nothing.json"], "nothing.json does not exist"),
+        (["nothing.json"], "cannot read the table nothing.json: No such file"),
         (["broken.json"], "broken.json is not a table"),
         (["begun.json"], "no run of begun.json is finished yet"),
         (["bad checkpoint"], "is not a readable checkpoint"),

@@ -33,7 +33,7 @@ class Command:
 
     words: list[str]
     takes: str
-    """checkpoint, packed, picture, recipe, run/FILE (a file in the run directory BAD) or data/FILE."""
+    """checkpoint, packed, picture, recipe, table, run/FILE (a file in the run directory BAD) or data/FILE."""
     has_good: bool = True
     """Whether there is a good file, which is then tried under an odd name."""
 
@@ -58,6 +58,7 @@ COMMANDS = {
     "train from a start": Command(["train", "digits", *TRAIN, "--start-from", "BAD"], "checkpoint"),
     "report": Command(["report", "BAD", "-o", "out.html"], "run/best.pt", False),
     "report, its log": Command(["report", "BAD", "-o", "out.html"], "run/log.jsonl", False),
+    "report of a table": Command(["report", "BAD", "-o", "out.html"], "table", False),
     "data": Command(["data", "cifar10", "--dir", "BAD"], "data/cifar10/cifar-10-binary.tar.gz", False),
 }
 WITHOUT_FILES = {"models", "methods"}
@@ -123,12 +124,14 @@ TROUBLE: dict[str, dict[str, Callable[[Path], object]]] = {
         "checkpoint": rewritten_checkpoint(lambda state: state["config"].update(model="vgg-small")),
         "packed": rewritten_packed(lambda metadata, tensors: tensors.update(stem=np.zeros((16, 3, 5, 5), np.float32))),
         "recipe": as_text('model = "resnet-1000"\n'),
+        "table": as_text('{"table": "ablation", "rows": [{"row": "B", "runs": ["no/such"], "seeds": [0]}]}'),
         "initial.safetensors": lambda path: save_file({"conv": np.zeros(3, np.uint64)}, path),
     },
     "of another version": {
         "checkpoint": rewritten_checkpoint(lambda state: state.update(rbnn=99)),
         "packed": rewritten_packed(lambda metadata, tensors: metadata.update({"rbnn.version": "99"})),
         "recipe": as_text("learning_rate = 1.0\n"),
+        "table": as_text('{"tables": ["ablation"]}'),
     },
     "not a number": {
         "checkpoint": rewritten_checkpoint(lambda state: state["model"]["conv1.weight"].fill_(float("nan"))),
@@ -139,6 +142,7 @@ TROUBLE: dict[str, dict[str, Callable[[Path], object]]] = {
         "packed": rewritten_packed(lambda metadata, tensors: metadata.update({"rbnn.graph": NEST})),
         "recipe": as_text(f"options = {NEST}\n"),
         "log.jsonl": as_text(f'{{"epoch": {NEST}}}\n{{"epoch": 1}}\n'),
+        "table": as_text(f'{{"table": "ablation", "rows": {NEST}}}'),
     },
     "huge": {"any": make_huge},
     "without permission": {"any": lambda path: path.chmod(0)},
@@ -169,10 +173,12 @@ def good(undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     Image.new("RGB", (20, 12), "red").save(folder / "picture.png")
     words = [f"{key[2:]} = {value}" for key, value in zip(TRAIN[:-2:2], TRAIN[1:-2:2], strict=True)]
     (folder / "recipe.toml").write_text("\n".join(words).replace("-", "_") + "\n")
+    (folder / "table.json").write_text('{"table": "ablation", "rows": []}')
     (folder / "archive").write_bytes(b"\x1f\x8b" + bytes(5000))
     return {
         "checkpoint": undisturbed / "best.pt", "packed": folder / "net.rbnn", "picture": folder / "picture.png",
         "recipe": folder / "recipe.toml", "run": undisturbed, "data": folder / "archive",
+        "table": folder / "table.json",
     }  # fmt: skip
 
 

@@ -143,7 +143,8 @@ def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float
                     axes.plot(places, numbers, color=colour(each.number), linestyle=dash(each.number), marker="o")
                     ends.append((numbers[-1], each.name, colour(each.number), dash(each.number)))
             if bottom is not None:
-                axes.set_ylim(bottom=bottom)
+                top = axes.get_ylim()[1]
+                axes.set_ylim(bottom, top + 0.03 * (top - bottom))
             if logarithmic:
                 axes.set_yscale("log")
                 axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
@@ -196,7 +197,7 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.grid(visible=False)
-        axes.set_title(shorten(title, 22), fontsize=10.5, color=INK, pad=3)
+        axes.set_title(shorten(title, 17), fontsize=10.5, color=INK, pad=3)
 
     def small(title: str) -> Callable[[], Drawing]:
         def draw() -> Drawing:

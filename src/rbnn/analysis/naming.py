@@ -1,21 +1,23 @@
 """Which runs a report is about, and what they are called."""
 
 import json
-from os.path import abspath
+from os.path import abspath, realpath
 from pathlib import Path
 
 from rbnn.errors import CheckpointError
+
+LARGEST_TABLE = 1 << 24
 
 
 def named_runs(paths: list[Path]) -> list[tuple[Path, str]]:
     """Run directories and checkpoints with short names of their own.  A table of `rbnn reproduce` (OUT/TABLE.json)
     stands for its finished runs, called as its rows; a run of two tables is called as in the first."""
-    given = [path for path in paths if path.suffix != ".json"]
+    given = [path for path in paths if path.suffix != ".json" or path.is_dir()]
     names = dict(zip(given, _names(given), strict=True))
-    found: dict[Path, tuple[Path, str]] = {}
+    found: dict[str, tuple[Path, str]] = {}
     for path in paths:
         for run, name in [(path, names[path])] if path in names else _of_table(path):
-            found.setdefault(run.resolve(), (run, name))
+            found.setdefault(realpath(run), (run, name))
     taken: dict[str, int] = {}
     for key, (run, name) in found.items():  # two tables may call different runs the same
         taken[name] = taken.get(name, 0) + 1
@@ -25,7 +27,7 @@ def named_runs(paths: list[Path]) -> list[tuple[Path, str]]:
 
 def _names(paths: list[Path]) -> list[str]:
     """The last parts that tell the paths apart, without those at the end that all share, such as ``seed-0``."""
-    real = [path.resolve() for path in paths]
+    real = [realpath(path) for path in paths]
     if len(set(real)) < len(real):
         twice = next(path for path, own in zip(paths, real, strict=True) if real.count(own) > 1)
         raise CheckpointError(f"{twice} is given twice: name each run once")
@@ -42,6 +44,8 @@ def _names(paths: list[Path]) -> list[str]:
 def _of_table(path: Path) -> list[tuple[Path, str]]:
     """The runs lie beside the table, in OUT/METHOD-MODEL…/seed-N, wherever OUT was moved to."""
     try:
+        if path.stat().st_size > LARGEST_TABLE:
+            raise CheckpointError(f"{path} is no table: those have at most {LARGEST_TABLE:,} bytes")
         table = json.loads(path.read_bytes())
         more = path.stem.partition(table["table"])[2].replace("-", " ")  # options of all rows
         rows = [(row["row"], list(map(Path, row["runs"])), row["seeds"]) for row in table["rows"]]
@@ -51,10 +55,10 @@ def _of_table(path: Path) -> list[tuple[Path, str]]:
             for row, runs, seeds in rows
             for run, seed in zip(runs, seeds, strict=True)
         ]
-    except FileNotFoundError:
-        raise CheckpointError(f"a table of `rbnn reproduce` is expected, but {path} does not exist") from None
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as problem:
-        raise CheckpointError(f"{path} is not a table as `rbnn reproduce` writes it: {problem!r}") from None
+    except OSError as problem:
+        raise CheckpointError(f"cannot read the table {path}: {problem.strerror or problem}") from None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise CheckpointError(f"{path} is not a table as `rbnn reproduce` writes it") from None
     if not found:
         raise CheckpointError(f"no run of {path} is finished yet: name the run directories beside it instead")
     return found
