@@ -117,6 +117,21 @@ def test_a_row_that_fails_does_not_stop_the_others(rbnn: Rbnn, tmp_path: Path) -
     assert "failed" in answer.out
 
 
+def test_a_run_that_is_killed(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a system without memory: its last line is no complaint."""
+    start = subprocess.Popen
+
+    def popen(words: list[str], *, stdout: int, pass_fds: list[int], **more: object) -> subprocess.Popen[bytes]:
+        script = "import os; print('epoch 1 of 2: all is well', flush=True); os.kill(os.getpid(), 9)"
+        return start([sys.executable, "-c", script], stdout=stdout)
+
+    monkeypatch.setattr("subprocess.Popen", popen)
+    answer = rbnn("reproduce", "ablation", *SMALL, "--epochs", "2", "--rows", "B", "--out", tmp_path)
+    assert answer.code == 2
+    assert "B, seed 0: it was ended by SIGKILL, perhaps for want of memory: try fewer --jobs" in answer.err
+    assert "all is well" not in answer.err
+
+
 def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They go by the environment: a run that is resumed with other --jobs is still the same run."""
     seen: list[str] = []

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import IO
 
@@ -59,7 +58,7 @@ class Runner:
                     for one in [one for one in self.started if one.process.poll() is not None]:
                         self._release(one)
                         if one.process.returncode and not self.stopping:
-                            failed.append((one.run, _last_line(one.run.out / OUTPUT)))
+                            failed.append((one.run, _complaint(one)))
                         ended(one.run)
             except BaseException:
                 self._send(signal.SIGINT)
@@ -119,7 +118,13 @@ class Runner:
                 signal.signal(number, handler)
 
 
-def _last_line(path: Path) -> str:
+def _complaint(one: _Started) -> str:
+    """Its last words; who is killed has none."""
+    if one.process.returncode < 0:
+        name = signal.Signals(-one.process.returncode).name
+        memory = ", perhaps for want of memory: try fewer --jobs" if name == "SIGKILL" else ""
+        return f"it was ended by {name}{memory}; --resume continues it"
+    path = one.run.out / OUTPUT
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
     return said[-1].removeprefix("rbnn: ") if said else f"it ended without a word: see {path}"
