@@ -50,7 +50,8 @@ sanitize: $(VENV)/installed
 
 # Faults at full size: kills, full disks, bad and hostile input, lost processes, a fuzzer, threads under load.
 reliability: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not compiles" tests/reliability tests/test_packfile.py $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not compiles" \
+		tests/reliability tests/training/test_distributed.py tests/test_packfile.py $(PYTEST)
 
 clean:
 	rm -rf $(VENV) build $(RUNS)

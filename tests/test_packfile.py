@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults import Fault
 from packed_networks import picture_network, small_network
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -184,7 +185,10 @@ def fuzz(graph: Graph, path: Path, first: int, count: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("count", [300, pytest.param(5_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("make", [small_network, picture_network])
-def test_mutants_give_an_error_or_an_answer(tmp_path: Path, make: Callable[[], Graph], count: int) -> None:
-    refused, answered = fuzz(make(), tmp_path / "mutant.rbnn", 0, count)
-    assert refused > count / 3
-    assert answered > count / 50
+def test_mutants_give_an_error_or_an_answer(
+    tmp_path: Path, make: Callable[[], Graph], count: int, fault: Fault
+) -> None:
+    with fault("mutant of a packed file", count):
+        refused, answered = fuzz(make(), tmp_path / "mutant.rbnn", 0, count)
+        assert refused > count / 3
+        assert answered > count / 50

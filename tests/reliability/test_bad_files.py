@@ -16,12 +16,17 @@ import torch
 from faults import Fault
 from packed_networks import small_network
 from PIL import Image
+from released import released, save
 from restricted import answers
 from safetensors import safe_open
 from safetensors.numpy import save_file
+from short_runs import EPOCHS
 
 from rbnn import packfile
 from rbnn.cli import commands
+from rbnn.reproduce.plan import make_budget, plan
+from rbnn.reproduce.tables import find_table
+from rbnn.training.config import as_toml
 
 HUGE = 8 << 30
 ODD_NAME = "ein Pfad, mit ü & 漢字"
@@ -29,16 +34,19 @@ ODD_NAME = "ein Pfad, mit ü & 漢字"
 
 @dataclass(frozen=True)
 class Command:
-    """Words in which BAD is the file in question; NET, PICTURE and RUN are good ones."""
+    """Words in which BAD is the file in question; NET, PICTURE and RUN are good ones, OUT is a place to write to."""
 
     words: list[str]
     takes: str
-    """checkpoint, packed, picture, recipe, table, run/FILE (a file in the run directory BAD) or data/FILE."""
+    """checkpoint, foreign (one of the paper's authors), packed, picture, recipe, table, run/FILE (a file in the run
+    directory BAD), tables/FILE (in a run of the tables in BAD) or data/FILE."""
     has_good: bool = True
     """Whether there is a good file, which is then tried under an odd name."""
 
 
 TRAIN = ["--epochs", "1", "--limit", "128", "--batch-size", "64", "--threads", "1", "--out", "OUT"]
+DATA = "data/cifar10/cifar-10-binary.tar.gz"
+REPRODUCE = ["reproduce", "ablation", "--rows", "B", "--data", "digits", "--epochs", str(EPOCHS), "--limit", "128"]
 COMMANDS = {
     "eval": Command(["eval", "BAD"], "checkpoint"),
     "eval of a packed file": Command(["eval", "BAD", "--data", "digits"], "packed", False),
@@ -55,15 +63,20 @@ COMMANDS = {
     "train, resumed": Command(["train", "BAD", "--resume"], "run/last.pt"),
     "train, its initial signs": Command(["train", "BAD", "--resume"], "run/initial.safetensors"),
     "train, its log": Command(["train", "BAD", "--resume"], "run/log.jsonl"),
+    "train, its configuration": Command(["train", "BAD", "--resume"], "run/config.toml"),
+    "train, its data": Command(["train", "digits", *TRAIN, "--data", "cifar10", "--data-dir", "BAD"], DATA, False),
     "train from a start": Command(["train", "digits", *TRAIN, "--start-from", "BAD"], "checkpoint"),
     "report": Command(["report", "BAD", "-o", "out.html"], "run/best.pt", False),
+    "report of a checkpoint": Command(["report", "BAD", "-o", "out.html"], "checkpoint", False),
     "report, its log": Command(["report", "BAD", "-o", "out.html"], "run/log.jsonl", False),
     "report of a table": Command(["report", "BAD", "-o", "out.html"], "table", False),
-    "data": Command(["data", "cifar10", "--dir", "BAD"], "data/cifar10/cifar-10-binary.tar.gz", False),
+    "report, a packed file": Command(["report", "RUN", "--packed", "BAD", "-o", "out.html"], "packed", False),
+    "data": Command(["data", "cifar10", "--dir", "BAD"], DATA, False),
+    "import": Command(["import", "BAD", "-o", "out.pt"], "foreign"),
+    "reproduce": Command([*REPRODUCE, "--out", "BAD"], "tables/last.pt"),
+    "reproduce, its log": Command([*REPRODUCE, "--out", "BAD"], "tables/log.jsonl"),
 }
 WITHOUT_FILES = {"models", "methods"}
-ELSEWHERE = {"reproduce": "tests/reproduce", "import": "tests/importing"}
-"""Commands that read no file of the user's own choice, and where their bad input is tested."""
 
 
 def rewritten_checkpoint(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
@@ -123,18 +136,21 @@ TROUBLE: dict[str, dict[str, Callable[[Path], object]]] = {
     "of another network": {
         "checkpoint": rewritten_checkpoint(lambda state: state["config"].update(model="vgg-small")),
         "packed": rewritten_packed(lambda metadata, tensors: tensors.update(stem=np.zeros((16, 3, 5, 5), np.float32))),
+        "foreign": rewritten_checkpoint(lambda state: state["state_dict"].pop("layer1.0.conv1.R1")),
         "recipe": as_text('model = "resnet-1000"\n'),
         "table": as_text('{"table": "ablation", "rows": [{"row": "B", "runs": ["no/such"], "seeds": [0]}]}'),
         "initial.safetensors": lambda path: save_file({"conv": np.zeros(3, np.uint64)}, path),
     },
     "of another version": {
         "checkpoint": rewritten_checkpoint(lambda state: state.update(rbnn=99)),
+        "foreign": rewritten_checkpoint(lambda state: state.update(model="resnet20_2w2a")),
         "packed": rewritten_packed(lambda metadata, tensors: metadata.update({"rbnn.version": "99"})),
         "recipe": as_text("learning_rate = 1.0\n"),
         "table": as_text('{"tables": ["ablation"]}'),
     },
     "not a number": {
         "checkpoint": rewritten_checkpoint(lambda state: state["model"]["conv1.weight"].fill_(float("nan"))),
+        "foreign": rewritten_checkpoint(lambda state: state["state_dict"]["conv1.weight"].fill_(float("nan"))),
         "packed": rewritten_packed(lambda metadata, tensors: tensors["s1"].fill(np.nan)),
         "recipe": as_text("lr = nan\n"),
     },
@@ -155,15 +171,17 @@ HARMLESS = {
     "train, its log": {"missing", "empty", "truncated", "a loop of links"},
     "eval of a run": {"missing", "a loop of links", "a directory"},
     "predict of a picture": {"huge"},
+    "reproduce": {"of another network", "not a number"},
 }
 """What can be spared: a recipe has defaults, a log begins anew, a run that was not there yet starts, best.pt and
-last.pt stand in for each other, and a picture ends where it says."""
+last.pt stand in for each other, a picture ends where it says, and of a run that is done a table needs the log alone."""
 NOT_HERE = {
     "data": {"missing", "a directory", "a loop of links"},
     "report": {"missing", "a directory", "a loop of links"},
     "report, its log": {"missing", "empty", "truncated", "a loop of links"},
+    "reproduce": {"missing", "a loop of links"},
 }
-"""Then the command would fetch the files, or do its work without this one, which takes long."""
+"""Then the command would fetch the files, or train anew, or do its work without this one, which takes long."""
 
 
 @pytest.fixture(scope="module")
@@ -175,11 +193,24 @@ def good(undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     (folder / "recipe.toml").write_text("\n".join(words).replace("-", "_") + "\n")
     (folder / "table.json").write_text('{"table": "ablation", "rows": []}')
     (folder / "archive").write_bytes(b"\x1f\x8b" + bytes(5000))
+    save(released("resnet20", 10), "resnet20", folder / "theirs.pth")
+    fill_tables(folder / "tables", undisturbed)
     return {
         "checkpoint": undisturbed / "best.pt", "packed": folder / "net.rbnn", "picture": folder / "picture.png",
         "recipe": folder / "recipe.toml", "run": undisturbed, "data": folder / "archive",
         "table": folder / "table.json",
+        "foreign": folder / "theirs.pth", "tables": folder / "tables",
     }  # fmt: skip
+
+
+def fill_tables(out: Path, run: Path) -> None:
+    """What REPRODUCE leaves in a directory; the weights are those of ``run``, which has as many epochs."""
+    table = find_table("ablation")
+    budget = make_budget(table, out, name="digits", epochs=EPOCHS, batch_size=0, accumulate=1, limit=128)
+    planned = plan(table, (0,), budget, {}, out=out, data_dir=Path("data"))
+    (chosen,) = (one for one in planned if one.row.name == "B")
+    shutil.copytree(run, chosen.out)
+    (chosen.out / "config.toml").write_text(as_toml(chosen.config))
 
 
 def prepare(name: str, trouble: str, good: dict[str, Path], folder: Path) -> tuple[list[str], Path] | None:
@@ -193,10 +224,10 @@ def prepare(name: str, trouble: str, good: dict[str, Path], folder: Path) -> tup
         return None
     folder.mkdir()
     odd = ODD_NAME if trouble.startswith("good") else "bad"
-    if kind == "run":
-        place = shutil.copytree(good["run"], folder / odd)
-        (place / "previous.pt").unlink()
-        file = place / inside
+    if kind in ("run", "tables"):
+        place = shutil.copytree(good[kind], folder / odd)
+        (file,) = place.rglob(inside)
+        file.with_name("previous.pt").unlink()
     elif kind == "data":
         place = folder / odd
         file = place / inside
@@ -206,8 +237,12 @@ def prepare(name: str, trouble: str, good: dict[str, Path], folder: Path) -> tup
         place = file = folder / f"{odd}{good[kind].suffix}"
         shutil.copy(good[kind], file)
     make(file)
-    known = {"BAD": place, "NET": good["packed"], "PICTURE": good["picture"], "OUT": folder / "out"}
-    return [str(known.get(word, word)) for word in entry.words], file
+    return with_places(entry.words, good, BAD=place, OUT=folder / "out"), file
+
+
+def with_places(words: list[str], good: dict[str, Path], **places: Path) -> list[str]:
+    known = {"NET": good["packed"], "PICTURE": good["picture"], "RUN": good["run"], **places}
+    return [str(known.get(word, word)) for word in words]
 
 
 QUICK = {"info", "predict", "train"}
@@ -232,9 +267,45 @@ def test_bad_files(name: str, good: dict[str, Path], tmp_path: Path, fault: Faul
                 assert out == "", (trouble, out)
 
 
+def without_rights(path: Path) -> None:
+    path.mkdir(mode=0o500)
+
+
+OUTPUTS = {
+    "train": ["train", "digits", *TRAIN[:-1], "OUT"],
+    "export": ["export", "RUN", "-o", "OUT"],
+    "report": ["report", "RUN", "-o", "OUT"],
+    "report, its figures": ["report", "RUN", "-o", "out.html", "--figures", "OUT"],
+    "import": ["import", "THEIRS", "-o", "OUT"],
+    "reproduce": [*REPRODUCE, "--out", "OUT"],
+    "data": ["data", "cifar10", "--dir", "OUT"],
+}
+PLACES: dict[str, Callable[[Path], object]] = {
+    "without permission": without_rights,
+    "a file": as_text(""),
+    "a loop of links": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_places_that_cannot_be_written_to(name: str, good: dict[str, Path], tmp_path: Path, fault: Fault) -> None:
+    cases = []
+    for trouble, make in PLACES.items():
+        make(tmp_path / trouble)
+        cases.append(with_places(OUTPUTS[name], good, OUT=tmp_path / trouble / "out", THEIRS=good["foreign"]))
+    here = tmp_path / "here"
+    here.mkdir()
+    for trouble, (code, out, err) in zip(PLACES, answers(cases, here), strict=True):
+        with fault("place that cannot be written to"):
+            assert (code, out) == (2, ""), (trouble, code, out, err)
+            assert err.startswith("rbnn: "), (trouble, err)
+            assert err.count("\n") == 1, (trouble, err)
+
+
 def test_every_command_is_in_the_table() -> None:
     tested = {entry.words[0] for entry in COMMANDS.values()}
-    assert tested | WITHOUT_FILES | set(ELSEWHERE) >= set(commands())
+    assert tested | WITHOUT_FILES == set(commands())
 
 
 def test_the_restriction_is_real(tmp_path: Path) -> None:

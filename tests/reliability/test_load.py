@@ -1,5 +1,6 @@
 """A session under load: right answers from many threads at once, and memory that stays where it was."""
 
+import resource
 import threading
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ def resident_bytes() -> int:
     pages = Path("/proc/self/statm")
     if not pages.exists():
         pytest.skip("needs /proc to see how much memory is used")
-    return int(pages.read_text().split()[1]) * 4096
+    return int(pages.read_text().split()[1]) * resource.getpagesize()
 
 
 def use_at_once(session: Session, seconds: float) -> tuple[int, list[str]]:

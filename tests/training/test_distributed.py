@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from faults import Fault
 from runs import STEPS, assert_same_run, difference, done, log_of, state_of, torchrun, words
 from two_ranks import all_reduced, all_reduced_in_double, batch_norm_like, batches_of_both
 
@@ -53,10 +54,11 @@ def test_a_signal_to_one_stops_all_with_a_checkpoint(
     assert state_when_stopped["sums"]["images"] == 2 * 64
 
 
-def test_resuming_equals_going_on(folder: Path, ranks: list[dict[str, Any]]) -> None:
-    assert_same_run(folder / "local", folder / "stopped")
-    assert ranks[0]["resumed"]["hashes"] == ranks[0]["local"]["hashes"][STEPS + 2 :]
-    assert difference(ranks[1]["resumed"]["optimizer"], ranks[1]["local"]["optimizer"]) is None
+def test_resuming_equals_going_on(folder: Path, ranks: list[dict[str, Any]], fault: Fault) -> None:
+    with fault("one of two processes stopped"):
+        assert_same_run(folder / "local", folder / "stopped")
+        assert ranks[0]["resumed"]["hashes"] == ranks[0]["local"]["hashes"][STEPS + 2 :]
+        assert difference(ranks[1]["resumed"]["optimizer"], ranks[1]["local"]["optimizer"]) is None
 
 
 @pytest.mark.parametrize("name", ["local", "all-reduced float64"])
@@ -96,24 +98,28 @@ def test_with_all_reduced_statistics_two_processes_lose_what_one_does(
     ],
 )
 def test_processes_that_drift_apart_are_stopped(
-    what: str, named: str, when: str, ranks: list[dict[str, Any]], folder: Path
+    what: str, named: str, when: str, ranks: list[dict[str, Any]], folder: Path, fault: Fault
 ) -> None:
-    for rank in ranks:
-        said = rank[f"drift of {what}"]
-        assert said.startswith(f"{named} and ")
-        assert f"differ between the processes at the {when}: " in said
-    assert len(log_of(folder / f"drift of {what}")) == (1 if when == "start of epoch 1" else 0)
+    with fault("processes that drift apart"):
+        for rank in ranks:
+            said = rank[f"drift of {what}"]
+            assert said.startswith(f"{named} and ")
+            assert f"differ between the processes at the {when}: " in said
+        assert len(log_of(folder / f"drift of {what}")) == (1 if when == "start of epoch 1" else 0)
 
 
-def test_a_killed_process_is_restarted_from_the_last_checkpoint(folder: Path, ranks: list[dict[str, Any]]) -> None:
+def test_a_killed_process_is_restarted_from_the_last_checkpoint(
+    folder: Path, ranks: list[dict[str, Any]], fault: Fault
+) -> None:
     """torchrun starts both anew; they go on from the first epoch's end and come to where nobody was killed."""
     run = folder / "killed"
     launcher = ("--standalone", "--max-restarts=2")
     ended = done(torchrun("signalled_run.py", "SIGKILL", str(STEPS + 2), *words(run), "--resume", launcher=launcher))
-    assert ended.returncode == 0, ended.stderr
-    assert "rbnn: process 0 lost another one of the 2" in ended.stderr
-    assert ended.stdout.count("test accuracy") == 1
-    assert_same_run(folder / "local", run)
+    with fault("one of two processes killed, restarted by torchrun"):
+        assert ended.returncode == 0, ended.stderr
+        assert "rbnn: process 0 lost another one of the 2" in ended.stderr
+        assert ended.stdout.count("test accuracy") == 1
+        assert_same_run(folder / "local", run)
 
 
 def test_only_the_first_process_writes(folder: Path, ranks: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from os.path import realpath
 from pathlib import Path
 
 import torch
@@ -104,8 +105,8 @@ def time_packed(path: Path, name: str) -> Timed:
 
 def packed_files(runs: list[Run], given: list[Path]) -> list[tuple[Path, str]]:
     """The packed networks to time with their names: those given, and those that lie in the run directories."""
-    found = {path.resolve(): (path, path.name) for path in given}
+    found = {realpath(path): (path, path.name) for path in given}
     for run in runs:
         for path in sorted(run.path.glob("*.rbnn")):
-            found.setdefault(path.resolve(), (path, f"{run.name}/{path.name}"))
+            found.setdefault(realpath(path), (path, f"{run.name}/{path.name}"))
     return list(found.values())

@@ -11,9 +11,6 @@ from rbnn.training.config import CONFIG_NAME, TrainConfig, read_recipe
 from rbnn.training.layer_figures import INITIAL, Signs, load_signs
 from rbnn.training.log import LOG, read_log
 
-CURVES = ("lr", "loss", "train_top1", "test_loss", "top1")
-"""What every epoch of a log has."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -85,8 +82,6 @@ def _read(path: Path, name: str) -> Run:
         raise CheckpointError(f"{path} holds no {CONFIG_NAME}: a run directory of `rbnn train` is expected")
     config = read_recipe(path / CONFIG_NAME)
     epochs = read_log(path / LOG)
-    for entry in epochs:
-        _check(entry, path / LOG)
     held = any((path / file).is_file() for file in (BEST, LAST))
     return Run(
         name,
@@ -96,17 +91,3 @@ def _read(path: Path, name: str) -> Run:
         load_network(path) if held else None,
         load_signs(path / INITIAL) if (path / INITIAL).is_file() else None,
     )
-
-
-def _check(entry: dict[str, Any], path: Path) -> None:
-    layers = entry.get("layers")
-    numbers = [entry.get(key) for key in CURVES]
-    if isinstance(layers, dict) and all(isinstance(figures, dict) for figures in layers.values()):
-        numbers += [value for figures in layers.values() for value in figures.values()]
-    else:
-        numbers.append(None)
-    if not all(isinstance(number, int | float) for number in numbers):
-        raise CheckpointError(
-            f"{path}, epoch {entry['epoch']} lacks numbers: each of {', '.join(CURVES)} and those of the layers are "
-            "expected, as `rbnn train` writes them"
-        )

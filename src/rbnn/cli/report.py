@@ -1,6 +1,7 @@
 """`rbnn report`: what happened in runs and why, as one self-contained page."""
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -38,8 +39,17 @@ def run(options: Report) -> None:
 
     if not options.runs:
         raise ConfigError("no run is given: name one or more run directories of `rbnn train`")
-    if options.output.is_dir() or not options.output.parent.is_dir():
-        wrong = "is a directory" if options.output.is_dir() else "lies in no directory"
+    folder = options.output.parent
+    wrong = (
+        "is a directory"
+        if options.output.is_dir()
+        else "lies in no directory"
+        if not folder.is_dir()
+        else f"cannot be written, {folder} is without permission"
+        if not os.access(folder, os.W_OK)
+        else None
+    )
+    if wrong:  # said before minutes of measuring
         raise ConfigError(f"the page needs a file name, but {options.output} {wrong}: try -o report.html")
     if options.figures is not None:
         options.figures.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rbnn import data
-from rbnn.errors import ConfigError
+from rbnn.errors import CheckpointError, ConfigError
 from rbnn.methods import check_method, method_options
 from rbnn.reproduce.tables import PaperTable, Row, check_options
 from rbnn.training import checkpoint
@@ -73,6 +73,16 @@ class Run:
     def log(self) -> list[dict[str, Any]]:
         """The epochs so far."""
         return read_log(self.out / LOG)
+
+    def whole_log(self) -> list[dict[str, Any]]:
+        """The epochs of a run that is done."""
+        epochs = self.log()
+        if len(epochs) != self.config.epochs:
+            raise CheckpointError(
+                f"{self.out / LOG} has {len(epochs)} of the {self.config.epochs} epochs of a run that is done: remove "
+                f"{self.out} to train it again"
+            )
+        return epochs
 
 
 def make_budget(

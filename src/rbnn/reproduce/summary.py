@@ -18,7 +18,7 @@ def summarise(table: PaperTable, budget: Budget, runs: list[Run], failed: dict[s
     rows = []
     for row in table.rows:
         own = [run for run in runs if run.row is row]
-        done = [(run, run.log()) for run in own if run.done()]
+        done = [(run, run.whole_log()) for run in own if run.done()]
         rows.append(
             {
                 "row": row.name,

@@ -10,6 +10,8 @@ from rbnn.files import write_whole
 
 LOG = "log.jsonl"
 LARGEST_LOG = 1 << 28
+NUMBERS = ("lr", "loss", "train_top1", "test_loss", "top1", "top5")
+"""What every epoch of a log has, beside the figures of its layers."""
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -29,8 +31,23 @@ def read_log(path: Path) -> list[dict[str, Any]]:
             entry = None
         if not isinstance(entry, dict) or not isinstance(entry.get("epoch"), int):
             raise CheckpointError(f"{path}, line {number} is not of an epoch: the log was changed by another program")
+        _check(entry, path)
         epochs.append(entry)
     return epochs
+
+
+def _check(entry: dict[str, Any], path: Path) -> None:
+    layers = entry.get("layers")
+    numbers = [entry.get(key) for key in NUMBERS]
+    if isinstance(layers, dict) and all(isinstance(figures, dict) for figures in layers.values()):
+        numbers += [value for figures in layers.values() for value in figures.values()]
+    else:
+        numbers.append(None)
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise CheckpointError(
+            f"{path}, epoch {entry['epoch']} lacks numbers: each of {', '.join(NUMBERS)} and those of the layers are "
+            "expected, as `rbnn train` writes them"
+        )
 
 
 class RunLog:
