@@ -187,9 +187,6 @@ void check_batch(const rbnn::Program& program, const Array& images, int threads)
     if (threads < 1 || threads > 1024) throw rbnn::Invalid("threads must be 1 to 1024");
 }
 
-bool finite(const Batch& images) { return rbnn::all_finite(images.data(), images.size()); }
-bool finite(const ByteBatch&) { return true; }
-
 template <class Array>
 nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& program, Array images, int threads) {
     check_batch(program, images, threads);
@@ -197,15 +194,14 @@ nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& prog
     const std::size_t count = images.shape(0);
     auto* out = new float[count * result.values()];
     nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<float*>(p); });
-    const char* trouble = nullptr;
+    rbnn::Outcome outcome;
     {
         nb::gil_scoped_release release;
-        if (!finite(images))
-            trouble = "images hold NaN or infinite values";
-        else if (!program.run(images.data(), count, out, threads))
-            trouble = "the network's answer is not finite: its numbers are too large";
+        outcome = program.run(images.data(), count, out, threads);
     }
-    if (trouble) throw rbnn::Invalid(trouble);
+    if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid("images hold NaN or infinite values");
+    if (outcome == rbnn::Outcome::answer_not_finite)
+        throw rbnn::Invalid("the network's answer is not finite: its numbers are too large");
     return {out, {count, result.channels, result.height, result.width}, owner};
 }
 

@@ -3,79 +3,77 @@
 #include <cmath>
 #include <cstring>
 
-#include "operation.h"
-#include "threads.h"
-#include "window.h"
+#include "number_conv.h"
 
 namespace rbnn {
 namespace {
 
-class FloatConvolution final : public Operation {
+class FloatConvolution final : public NumberConvolution<FloatConv> {
 public:
     explicit FloatConvolution(const Reader& reader)
-        : in_(reader.input("x")),
-          window_(read_window(reader, in_, false)),
-          kernels_(reader.kernels),
-          groups_(reader.whole("groups", 1, 1, kLargestChannels, {1})[0]),
-          channels_(reader.out_channels()),
-          finish_(reader, window_.y.count, window_.x.count, channels_) {
+        : NumberConvolution(reader, reader.input("x")),
+          groups_(reader.whole("groups", 1, 1, kLargestChannels, {1})[0]) {
         reader.require(in_.channels % groups_ == 0 && channels_ % groups_ == 0, "groups do not divide the channels");
         const std::size_t each = in_.channels / groups_;
-        tap_count_ = window_.y.kernel * window_.x.kernel * each;
         const std::vector<std::size_t> shape{channels_, window_.y.kernel, window_.x.kernel, each};
+        const bool paired = groups_ == 1 && pairing_pays(window_, in_.channels, channels_);
+        parts_ = lay_out_parts(window_, row(), in_.channels, each, 1, paired);
         // Whole numbers from −128 to 127 take a quarter of the file; here they are floats like any other.
         if (reader.spec.tensors.at("weight").type == Tensor::Type::int8)
             read_weights(reader, static_cast<const std::int8_t*>(reader.tensor("weight", Tensor::Type::int8, shape).data));
         else
             read_weights(reader, static_cast<const float*>(reader.tensor("weight", Tensor::Type::float32, shape).data));
-        taps_ = lay_out(window_, window_.x.padded() * in_.channels, in_.channels, each);
-        if (padded()) scratch_bytes = window_.y.padded() * window_.x.padded() * in_.channels * sizeof(float);
-    }
-
-    void run(const Run& run) const override {
-        const float* in = run.floats(in_);
-        if (padded()) {
-            auto* copy = reinterpret_cast<std::uint8_t*>(run.arena + scratch_offset);
-            const std::size_t row = in_.width * in_.channels;
-            copy_padded(window_, in_.channels * sizeof(float), copy, run.threads,
-                        [&](std::size_t y, std::uint8_t* to) { std::memcpy(to, in + y * row, row * sizeof(float)); });
-            in = reinterpret_cast<const float*>(copy);
-        }
-        const FloatConv job{in, taps_.offsets.data(), taps_.segments.data(), taps_.segments.size(), tap_count_,
-                            reinterpret_cast<const float*>(weights_.data()), weight_stride_, finish_.at(run)};
-        const std::size_t pixels = window_.positions(), blocks = words_for(channels_);
-        const std::size_t chunk = std::clamp<std::size_t>((std::size_t{1} << 19) / (tap_count_ * kBlock) / 6 * 6, 6, pixels);
-        const std::size_t chunks = (pixels + chunk - 1) / chunk;
-        parallel_for(blocks * chunks, 1, run.threads, [&](std::size_t begin, std::size_t end) {
-            for (std::size_t i = begin; i < end; ++i) {
-                const std::size_t first = i % chunks * chunk, last = std::min(first + chunk, pixels);
-                if (groups_ == 1)
-                    kernels_.float_conv(job, i / chunks, first, last);
-                else
-                    grouped(job, i / chunks, first, last);
-            }
-        });
+        if (copied()) scratch_bytes = operand_rows(window_, paired) * row() * sizeof(float);
     }
 
 private:
-    bool padded() const { return window_.y.padding != 0 || window_.x.padding != 0; }
+    void prepare(const Run& run) const override {
+        if (!copied()) return;
+        const std::size_t unpadded = in_.width * in_.channels;
+        copy_padded(window_, in_.channels * sizeof(float), reinterpret_cast<std::uint8_t*>(copy(run)), run.threads,
+                    [&, in = run.floats(in_)](std::size_t y, std::uint8_t* to) {
+                        std::memcpy(to, in + y * unpadded, unpadded * sizeof(float));
+                    });
+        if (parts_.paired()) make_differences(window_, row(), copy(run), run.threads);
+    }
 
-    // blocks × taps × 64 channels
+    FloatConv part(const Run& run, std::size_t i) const override {
+        const Part& part = parts_.all[i];
+        return {copied() ? copy(run) : run.floats(in_), parts_.offsets.data(), part.segments.data(), part.segments.size(),
+                part.taps(), reinterpret_cast<const float*>(weights_[i].data()), weight_stride_, finish_.at(run)};
+    }
+    void convolve(const FloatConv& job, std::size_t block, std::size_t first, std::size_t last) const override {
+        if (groups_ == 1)
+            kernels_.float_conv(job, block, first, last);
+        else
+            grouped(job, block, first, last);
+    }
+    void convolve(const RowPairs<FloatConv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
+        kernels_.float_row_pairs(job, block, first, last);
+    }
+    std::size_t chunk() const override { return (std::size_t{1} << 19) / (parts_.all[0].taps() * kBlock); }
+
+    std::size_t row() const { return window_.x.padded() * in_.channels; }
+    bool copied() const { return parts_.paired() || window_.y.padding != 0 || window_.x.padding != 0; }
+    float* copy(const Run& run) const { return reinterpret_cast<float*>(run.arena + scratch_offset); }
+
+    // Of each part: blocks × taps × 64 channels
     template <class Number>
     void read_weights(const Reader& reader, const Number* from) {
-        const std::size_t blocks = words_for(channels_);
-        reader.require(blocks * tap_count_ * kBlock <= (std::size_t{1} << 30), "the weight is too large");
+        const std::size_t blocks = words_for(channels_), kernel = kernel_taps() / groups_;
+        reader.require(blocks * kernel * kBlock <= (std::size_t{1} << 30), "the weight is too large");
         // Ten classes need not read sixty-four.
         if (groups_ == 1 && channels_ <= kernels_.float_channels) weight_stride_ = kernels_.float_channels;
-        weights_ = AlignedBytes(blocks * tap_count_ * weight_stride_ * sizeof(float));
-        auto* to = reinterpret_cast<float*>(weights_.data());
-        for (std::size_t block = 0; block < blocks; ++block)
-            for (std::size_t tap = 0; tap < tap_count_; ++tap)
-                for (std::size_t c = block * kBlock; c < block * kBlock + weight_stride_; ++c)
-                    *to++ = c < channels_ ? static_cast<float>(from[c * tap_count_ + tap]) : 0.0f;
-        to = reinterpret_cast<float*>(weights_.data());
-        for (std::size_t i = 0; i < blocks * tap_count_ * weight_stride_; ++i)
-            reader.require(std::isfinite(to[i]), "the weight is not finite");
+        for (const Part& part : parts_.all) {
+            weights_.emplace_back(blocks * part.taps() * weight_stride_ * sizeof(float));
+            auto* to = reinterpret_cast<float*>(weights_.back().data());
+            for (std::size_t block = 0; block < blocks; ++block)
+                for (std::size_t tap = 0; tap < part.taps(); ++tap)
+                    for (std::size_t c = block * kBlock; c < block * kBlock + weight_stride_; ++c, ++to) {
+                        *to = c < channels_ ? static_cast<float>(part.weight(from + c * kernel, tap)) : 0.0f;
+                        reader.require(std::isfinite(*to), "the weight is not finite");
+                    }
+        }
     }
 
     void grouped(const FloatConv& job, std::size_t block, std::size_t first, std::size_t last) const {
@@ -84,8 +82,8 @@ private:
         for (std::size_t pixel = first; pixel < last; ++pixel) {
             float sums[kBlock] = {};
             const float* in = job.input + job.pixel_offset[pixel];
-            const float* w = job.weights + block * tap_count_ * kBlock;
-            for (const Segment& segment : taps_.segments) {
+            const float* w = job.weights + block * job.taps * kBlock;
+            for (const Segment& segment : parts_.all[0].segments) {
                 if (each == 1 && outputs == 1) {  // depthwise: output channel c reads input channel c
                     kernels_.multiply_add_into(sums, in + segment.offset + begin, w, count);
                     w += kBlock;
@@ -99,14 +97,7 @@ private:
         }
     }
 
-    const Buffer& in_;
-    Window window_;
-    const Kernels& kernels_;
-    std::size_t groups_, channels_;
-    FinishSpec finish_;
-    std::size_t tap_count_ = 0, weight_stride_ = kBlock;
-    AlignedBytes weights_;
-    Taps taps_;
+    std::size_t groups_, weight_stride_ = kBlock;
 };
 
 }  // namespace

@@ -8,75 +8,78 @@
 #include <algorithm>
 #include <cstring>
 
-#include "window.h"
+#include "number_conv.h"
 
 namespace rbnn {
 namespace {
 
 constexpr std::size_t kMostTaps = 1 << 16;  // × 255 × 128 < 2³¹
 
-class Int8Convolution final : public Operation {
+class Int8Convolution final : public NumberConvolution<Int8Conv> {
 public:
-    explicit Int8Convolution(const Reader& reader)
-        : in_(reader.input("x", Buffer::Type::bytes)),
-          window_(read_window(reader, in_, false)),
-          kernels_(reader.kernels),
-          channels_(reader.out_channels()),
-          finish_(reader, window_.y.count, window_.x.count, channels_) {
-        const std::size_t taps = window_.y.kernel * window_.x.kernel * in_.channels;
-        reader.require(taps <= kMostTaps, "has more taps than can be added up in whole numbers");
+    explicit Int8Convolution(const Reader& reader) : NumberConvolution(reader, reader.input("x", Buffer::Type::bytes)) {
+        reader.require(kernel_taps() <= kMostTaps, "has more taps than can be added up in whole numbers");
         const Tensor& tensor =
             reader.tensor("weight", Tensor::Type::int8, {channels_, window_.y.kernel, window_.x.kernel, in_.channels});
         const auto* weight = static_cast<const std::int8_t*>(tensor.data);
-        const std::size_t pixel = in_.channels * kernels_.int8_bytes, total = window_.y.padded() * window_.x.padded() * pixel;
+        const std::size_t pixel = in_.channels * kernels_.int8_bytes;
+        // Differences of bytes need two bytes.
+        const bool paired = kernels_.int8_bytes == sizeof(std::int16_t) && pairing_pays(window_, in_.channels, channels_);
+        const std::size_t total = operand_rows(window_, paired) * window_.x.padded() * pixel;
         reader.require(total < (std::size_t{1} << 31), "the input is too large");
-        taps_ = lay_out(window_, window_.x.padded() * pixel, pixel, pixel);
-        tile(reader, weight);
+        parts_ = lay_out_parts(window_, window_.x.padded() * pixel, pixel, pixel, kernels_.int8_bytes, paired);
+        for (Part& part : parts_.all) tile(reader, part, weight);
         make_base(reader, weight);
         scratch_bytes = total + step_bytes();  // the last step may reach over the end
     }
 
-    void run(const Run& run) const override {
-        auto* operand = reinterpret_cast<std::uint8_t*>(run.arena + scratch_offset);
+private:
+    void prepare(const Run& run) const override {
+        std::uint8_t* to = operand(run);
         const std::size_t row = in_.width * in_.channels;
-        copy_padded(window_, in_.channels * kernels_.int8_bytes, operand, run.threads,
-                    [&](std::size_t y, std::uint8_t* to) { kernels_.widen_bytes(run.bytes(in_) + y * row, row, to); });
-        std::memset(operand + scratch_bytes - step_bytes(), 0, step_bytes());
-        const Int8Conv job{operand, taps_.offsets.data(), borders_.of_pixel.data(), taps_.segments.data(),
-                           taps_.segments.size(), weights_.data(), block_bytes_, base_.data(), finish_.at(run)};
-        const std::size_t pixels = window_.positions(), blocks = words_for(channels_);
-        const std::size_t chunk = std::clamp<std::size_t>((std::size_t{1} << 21) / block_bytes_ / 6 * 6, 6, pixels);
-        const std::size_t chunks = (pixels + chunk - 1) / chunk;
-        parallel_for(blocks * chunks, 1, run.threads, [&](std::size_t begin, std::size_t end) {
-            for (std::size_t i = begin; i < end; ++i) {
-                const std::size_t first = i % chunks * chunk;
-                kernels_.int8_conv(job, i / chunks, first, std::min(first + chunk, pixels));
-            }
-        });
+        copy_padded(window_, in_.channels * kernels_.int8_bytes, to, run.threads,
+                    [&](std::size_t y, std::uint8_t* at) { kernels_.widen_bytes(run.bytes(in_) + y * row, row, at); });
+        std::memset(to + scratch_bytes - step_bytes(), 0, step_bytes());
+        if (parts_.paired())
+            make_differences(window_, window_.x.padded() * in_.channels, reinterpret_cast<std::int16_t*>(to), run.threads);
     }
 
-private:
+    Int8Conv part(const Run& run, std::size_t i) const override {
+        const std::vector<Segment>& segments = parts_.all[i].segments;
+        return {operand(run), parts_.offsets.data(), borders_.of_pixel.data(), segments.data(), segments.size(),
+                weights_[i].data(), block_bytes_[i], base_.data(), finish_.at(run)};
+    }
+    void convolve(const Int8Conv& job, std::size_t block, std::size_t first, std::size_t last) const override {
+        kernels_.int8_conv(job, block, first, last);
+    }
+    void convolve(const RowPairs<Int8Conv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
+        kernels_.int8_row_pairs(job, block, first, last);
+    }
+    std::size_t chunk() const override { return (std::size_t{1} << 21) / block_bytes_[0]; }
+
+    std::uint8_t* operand(const Run& run) const { return reinterpret_cast<std::uint8_t*>(run.arena + scratch_offset); }
     std::size_t step_bytes() const { return kernels_.int8_bytes * kernels_.int8_values; }
 
     // blocks × steps × 64 channels × the values of a step, each as wide as in the operand.  Segments are filled up to
     // whole steps: what they read too much of meets weights of 0.
-    void tile(const Reader& reader, const std::int8_t* weight) {
+    void tile(const Reader& reader, Part& part, const std::int8_t* weight) {
         const std::size_t each = kernels_.int8_values, blocks = words_for(channels_);
-        const std::size_t length = taps_.segments[0].length / kernels_.int8_bytes, steps = (length + each - 1) / each;
-        block_bytes_ = taps_.segments.size() * steps * kBlock * step_bytes();
-        reader.require(blocks * block_bytes_ <= (std::size_t{1} << 32), "the weight is too large");
-        weights_ = AlignedBytes(blocks * block_bytes_);
-        std::uint8_t* to = weights_.data();
+        const std::size_t length = part.segments[0].length / kernels_.int8_bytes, steps = (length + each - 1) / each;
+        block_bytes_.push_back(part.segments.size() * steps * kBlock * step_bytes());
+        reader.require(blocks * block_bytes_.back() <= (std::size_t{1} << 32), "the weight is too large");
+        weights_.emplace_back(blocks * block_bytes_.back());
+        std::uint8_t* to = weights_.back().data();
         for (std::size_t block = 0; block < blocks; ++block)
-            for (std::size_t s = 0; s < taps_.segments.size(); ++s)
+            for (std::size_t s = 0; s < part.segments.size(); ++s)
                 for (std::size_t first = 0; first < steps * each; first += each)
                     for (std::size_t o = block * kBlock; o < (block + 1) * kBlock; ++o)
                         for (std::size_t i = first; i < first + each; ++i, to += kernels_.int8_bytes) {
                             const bool real = o < channels_ && i < length;
-                            const std::int16_t value = real ? weight[(o * taps_.segments.size() + s) * length + i] : 0;
+                            const auto value =
+                                static_cast<std::int16_t>(real ? part.weight(weight + o * kernel_taps(), s * length + i) : 0.0);
                             std::memcpy(to, &value, kernels_.int8_bytes);  // little-endian: one byte or both
                         }
-        for (Segment& segment : taps_.segments) segment.length = static_cast<std::uint32_t>(steps * step_bytes());
+        for (Segment& segment : part.segments) segment.length = static_cast<std::uint32_t>(steps * step_bytes());
     }
 
     void make_base(const Reader& reader, const std::int8_t* weight) {
@@ -100,14 +103,7 @@ private:
         }
     }
 
-    const Buffer& in_;
-    Window window_;
-    const Kernels& kernels_;
-    std::size_t channels_;
-    FinishSpec finish_;
-    std::size_t block_bytes_ = 0;
-    AlignedBytes weights_;
-    Taps taps_;
+    std::vector<std::size_t> block_bytes_;  // of each part
     Borders borders_;
     std::vector<float> base_;
 };

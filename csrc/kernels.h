@@ -60,7 +60,7 @@ struct FloatConv {
 };
 
 struct Int8Conv {
-    const std::uint8_t* operand;          // the input, widened by `widen_bytes`
+    const std::uint8_t* operand;          // the input, widened by `widen_bytes`; in two bytes there may be negative values
     const std::uint32_t* pixel_offset;    // in bytes
     const std::uint32_t* pixel_base;      // per output pixel: its row of `base`
     const Segment* segments;              // in bytes, whole steps
@@ -69,6 +69,13 @@ struct Int8Conv {
     std::size_t block_bytes;
     const float* base;                    // rows × blocks·64:  acc = Σ w·u − base
     Finish finish;
+};
+
+// Two output rows at a time, `width` pixels each, from three sums (parts.h).  Positions count the pixels of upper rows.
+template <class Conv>
+struct RowPairs {
+    Conv upper, lower, shared;            // their finish is the same
+    std::size_t width, pixels;
 };
 
 struct Kernels {
@@ -92,13 +99,19 @@ struct Kernels {
     // Output pixels first … last of one block; `float_channels` of it are read at once.
     std::size_t float_channels;
     void (*float_conv)(const FloatConv&, std::size_t block, std::size_t first, std::size_t last);
+    void (*float_row_pairs)(const RowPairs<FloatConv>&, std::size_t block, std::size_t first, std::size_t last);
     // The operand of an int8 convolution holds a value in `int8_bytes` bytes; `int8_values` of them are one step.
     std::size_t int8_bytes, int8_values;
     void (*widen_bytes)(const std::uint8_t* in, std::size_t n, std::uint8_t* out);
     void (*int8_conv)(const Int8Conv&, std::size_t block, std::size_t first, std::size_t last);
+    void (*int8_row_pairs)(const RowPairs<Int8Conv>&, std::size_t block, std::size_t first, std::size_t last);
     // acc: pixels × 64 values of one block that something else has summed up.
     void (*finish)(const Finish&, const float* acc, std::size_t block, std::size_t first, std::size_t last);
 
+    bool (*all_finite)(const float* x, std::size_t n);
+    // Rows become columns.
+    void (*transpose)(const float* from, std::size_t rows, std::size_t columns, float* to);
+    void (*transpose_bytes)(const std::uint8_t* from, std::size_t rows, std::size_t columns, std::uint8_t* to);
     // bits = x·scale + shift > level, rows of `channels`; scale and shift may be null together.
     void (*pack)(const float* x, const float* scale, const float* shift, const float* level, std::size_t channels,
                  std::size_t pixels, Word* bits);

@@ -230,12 +230,12 @@ void float_tile(const FloatConv& job, const float* weights, std::size_t first, f
         }
 }
 
+// The sums of kPixels pixels, 64 to a pixel, for the channels of a block that exist.
 template <int kPixels>
-void float_pixels(const FloatConv& job, std::size_t block, std::size_t pixel) {
+void sum_pixels(const FloatConv& job, std::size_t block, std::size_t pixel, float* sums) {
     constexpr std::size_t kWide = kFloatVectors * Lanes::kCount;
     constexpr int kAll = kBlock / Lanes::kCount;
     static_assert(kBlock % kWide == 0);
-    alignas(64) float sums[kPixels * kBlock];
     const std::size_t rest = job.finish.channels - block * kBlock;
     const float* weights = job.weights + block * job.taps * kBlock;
     if (kPixels == 1 && rest > kWide)
@@ -243,7 +243,6 @@ void float_pixels(const FloatConv& job, std::size_t block, std::size_t pixel) {
     else
         for (std::size_t c = 0; c < kBlock && c < rest; c += kWide)
             float_tile<kPixels, kFloatVectors, kPixels == 1 ? 4 : 1>(job, weights + c, pixel, sums + c);
-    finish_tile(job.finish, Sums{sums}, block, InOrder<kPixels>(pixel).pixels, kPixels);
 }
 
 // Splits first … last into tiles of nearly equal size, none above `kMost`, and hands each to Tile::run<size>.
@@ -265,17 +264,6 @@ void over_tiles(const Job& job, std::size_t block, std::size_t first, std::size_
         }
         pixel = end;
     }
-}
-
-struct FloatTile {
-    template <int kPixels>
-    static void run(const FloatConv& job, std::size_t block, std::size_t pixel) {
-        float_pixels<kPixels>(job, block, pixel);
-    }
-};
-
-void float_conv(const FloatConv& job, std::size_t block, std::size_t first, std::size_t last) {
-    over_tiles<FloatTile, kFloatPixels>(job, block, first, last);
 }
 
 constexpr std::size_t kStepBytes = Lanes::kInt8Bytes * Lanes::kInt8Values;
@@ -303,21 +291,58 @@ void int8_tile(const Int8Conv& job, const std::uint8_t* weights, std::size_t fir
         for (int v = 0; v < kVectors; ++v) Lanes::store_ints(sums + p * kBlock + v * Lanes::kCount, acc[p][v]);
 }
 
-struct Int8Tile {
-    template <int kPixels>
-    static void run(const Int8Conv& job, std::size_t block, std::size_t pixel) {
-        constexpr std::size_t kWide = kFloatVectors * Lanes::kCount;
-        alignas(64) std::int32_t sums[kPixels * kBlock];
-        const std::size_t rest = job.finish.channels - block * kBlock;
-        for (std::size_t c = 0; c < kBlock && c < rest; c += kWide)
-            int8_tile<kPixels, kFloatVectors>(job, job.weights + block * job.block_bytes + c * kStepBytes, pixel, sums + c);
-        finish_tile(job.finish, Int8Sums{sums, job, block * kBlock}, block, InOrder<kPixels>(pixel).pixels, kPixels);
+template <int kPixels>
+void sum_pixels(const Int8Conv& job, std::size_t block, std::size_t pixel, std::int32_t* sums) {
+    constexpr std::size_t kWide = kFloatVectors * Lanes::kCount;
+    const std::size_t rest = job.finish.channels - block * kBlock;
+    const std::uint8_t* weights = job.weights + block * job.block_bytes;
+    for (std::size_t c = 0; c < kBlock && c < rest; c += kWide)
+        int8_tile<kPixels, kFloatVectors>(job, weights + c * kStepBytes, pixel, sums + c);
+}
+
+RBNN_INLINE Sums rows_of(const FloatConv&, const float* sums, std::size_t) { return {sums}; }
+RBNN_INLINE Int8Sums rows_of(const Int8Conv& job, const std::int32_t* sums, std::size_t block) {
+    return {sums, job, block * kBlock};
+}
+
+template <class Number>
+struct ConvTile {
+    template <int kPixels, class Conv>
+    static void run(const Conv& job, std::size_t block, std::size_t pixel) {
+        alignas(64) Number sums[kPixels * kBlock];
+        sum_pixels<kPixels>(job, block, pixel, sums);
+        finish_tile(job.finish, rows_of(job, sums, block), block, InOrder<kPixels>(pixel).pixels, kPixels);
     }
 };
 
-void int8_conv(const Int8Conv& job, std::size_t block, std::size_t first, std::size_t last) {
-    over_tiles<Int8Tile, kFloatPixels>(job, block, first, last);
+template <class Number>
+struct RowPairTile {
+    template <int kPixels, class Conv>
+    static void run(const RowPairs<Conv>& job, std::size_t block, std::size_t position) {
+        constexpr std::size_t kSums = kPixels * kBlock;
+        alignas(64) Number sums[2 * kSums], shared[kSums];
+        sum_pixels<kPixels>(job.upper, block, position, sums);
+        sum_pixels<kPixels>(job.lower, block, position, sums + kSums);
+        sum_pixels<kPixels>(job.shared, block, position, shared);
+        for (std::size_t i = 0; i < kSums; ++i) sums[i] += shared[i], sums[kSums + i] += shared[i];
+        std::uint32_t pixels[2 * kPixels];
+        for (std::size_t p = 0; p < kPixels; ++p) {
+            const std::size_t at = position + p, upper = at + at / job.width * job.width, lower = upper + job.width;
+            pixels[p] = static_cast<std::uint32_t>(upper);
+            pixels[kPixels + p] = lower < job.pixels ? static_cast<std::uint32_t>(lower) : kNoPixel;
+        }
+        finish_tile(job.upper.finish, rows_of(job.upper, sums, block), block, pixels, 2 * kPixels);
+    }
+};
+
+template <class Job, class Number, template <class> class Tile>
+void conv(const Job& job, std::size_t block, std::size_t first, std::size_t last) {
+    over_tiles<Tile<Number>, kFloatPixels>(job, block, first, last);
 }
+constexpr auto float_conv = conv<FloatConv, float, ConvTile>;
+constexpr auto float_row_pairs = conv<RowPairs<FloatConv>, float, RowPairTile>;
+constexpr auto int8_conv = conv<Int8Conv, std::int32_t, ConvTile>;
+constexpr auto int8_row_pairs = conv<RowPairs<Int8Conv>, std::int32_t, RowPairTile>;
 
 // Little-endian: the low byte first.
 void widen_bytes(const std::uint8_t* in, std::size_t n, std::uint8_t* out) {
@@ -406,6 +431,33 @@ void max_of(const float* const* pixels, std::size_t n, std::size_t channels, flo
         out[c] = pixels[0][c];
         for (std::size_t i = 1; i < n; ++i) out[c] = out[c] < pixels[i][c] ? pixels[i][c] : out[c];
     }
+}
+
+bool all_finite(const float* x, std::size_t n) {
+    std::uint32_t odd = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        std::uint32_t bits;
+        __builtin_memcpy(&bits, x + i, sizeof bits);
+        odd |= static_cast<std::uint32_t>((bits & 0x7f800000u) == 0x7f800000u);
+    }
+    return odd == 0;
+}
+
+// Rows become columns.  Three rows, a picture's colours, by a loop that compilers turn into shuffles; else a square at a time:
+// both sides of it stay in the first cache.
+template <class Value>
+void transpose(const Value* __restrict from, std::size_t rows, std::size_t columns, Value* __restrict to) {
+    if (rows == 3) {
+        const Value *red = from, *green = from + columns, *blue = from + 2 * columns;
+        for (std::size_t i = 0; i < columns; ++i) to[3 * i] = red[i], to[3 * i + 1] = green[i], to[3 * i + 2] = blue[i];
+        return;
+    }
+    constexpr std::size_t kSide = 16;
+    for (std::size_t top = 0; top < rows; top += kSide)
+        for (std::size_t left = 0; left < columns; left += kSide)
+            for (std::size_t column = left; column < columns && column < left + kSide; ++column)
+                for (std::size_t row = top; row < rows && row < top + kSide; ++row)
+                    to[column * rows + row] = from[row * columns + column];
 }
 
 void add_into(float* out, const float* x, std::size_t n) {

@@ -43,7 +43,11 @@ struct Lanes {
     static constexpr std::size_t kInt8Bytes = 2, kInt8Values = 1;
     using Step = int16x4_t;
     static Step load_step(const std::uint8_t* p) { return vreinterpret_s16_u8(vld1_u8(p)); }
-    static Step all_step(const std::uint8_t* p) { return vreinterpret_s16_u8(vreinterpret_u8_u16(vdup_n_u16(p[0]))); }
+    static Step all_step(const std::uint8_t* p) {
+        std::int16_t value;
+        __builtin_memcpy(&value, p, sizeof value);
+        return vdup_n_s16(value);
+    }
     static Int multiply_add_step(Int sums, Step x, Step w) { return vmlal_s16(sums, x, w); }
 };
 constexpr int kFloatPixels = 6, kFloatVectors = 4;
@@ -140,9 +144,9 @@ bool supported() { return true; }
 }  // namespace
 
 extern const Kernels kernels_neon = {
-    "neon", supported, 8, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, kFloatVectors * Lanes::kCount, float_conv,
-    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, finish_sums,
-    pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
+    "neon", supported, 8, sizeof(Word), 1, copy_words, word_tiles, tile_weights, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_row_pairs,
+    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, int8_conv, int8_row_pairs, finish_sums,
+    all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
 
 }  // namespace rbnn

@@ -37,29 +37,7 @@ Made make(const Reader& reader) {
     return made;
 }
 
-// Rows become columns, a square at a time: both sides of it stay in the first cache.
-template <class Value>
-void transpose(const Value* from, std::size_t rows, std::size_t columns, Value* to) {
-    constexpr std::size_t side = 16;
-    for (std::size_t top = 0; top < rows; top += side)
-        for (std::size_t left = 0; left < columns; left += side) {
-            const std::size_t bottom = std::min(top + side, rows), right = std::min(left + side, columns);
-            for (std::size_t column = left; column < right; ++column)
-                for (std::size_t row = top; row < bottom; ++row) to[column * rows + row] = from[row * columns + column];
-        }
-}
-
 }  // namespace
-
-bool all_finite(const float* values, std::size_t count) {
-    std::uint32_t odd = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        std::uint32_t bits;
-        std::memcpy(&bits, values + i, sizeof bits);
-        odd |= static_cast<std::uint32_t>((bits & 0x7f800000u) == 0x7f800000u);
-    }
-    return odd == 0;
-}
 
 // Arenas that a call has taken; they go back when it ends.
 class Program::Lease {
@@ -174,53 +152,55 @@ void Program::find_bytes(const std::vector<Spec>& specs) {
 }
 
 std::size_t Program::start(const float* image, const Run& run) const {
-    transpose(image, input().channels, input().pixels(), run.floats(input()));
+    kernels_.transpose(image, input().channels, input().pixels(), run.floats(input()));
     return 0;
 }
 
 std::size_t Program::start(const std::uint8_t* image, const Run& run) const {
-    transpose(image, input().channels, input().pixels(), run.bytes(*bytes_));
+    kernels_.transpose_bytes(image, input().channels, input().pixels(), run.bytes(*bytes_));
     return 1;
 }
 
 template <class Value>
-bool Program::run_image(const Value* image, float* out, std::byte* arena, int threads) const {
+Outcome Program::run_image(const Value* image, float* out, std::byte* arena, int threads) const {
+    if (!finite(image)) return Outcome::image_not_finite;
     const Run run{arena, threads};
     const Buffer& result = output();
     for (std::size_t i = start(image, run); i < operations_.size(); ++i) operations_[i]->run(run);
-    transpose(run.floats(result), result.pixels(), result.channels, out);
-    return all_finite(out, result.values());
+    kernels_.transpose(run.floats(result), result.pixels(), result.channels, out);
+    return kernels_.all_finite(out, result.values()) ? Outcome::answered : Outcome::answer_not_finite;
 }
 
-bool Program::run(const float* images, std::size_t count, float* out, int threads) const {
+Outcome Program::run(const float* images, std::size_t count, float* out, int threads) const {
     return run_all(images, count, out, threads);
 }
 
-bool Program::run(const std::uint8_t* images, std::size_t count, float* out, int threads) const {
+Outcome Program::run(const std::uint8_t* images, std::size_t count, float* out, int threads) const {
     if (!bytes_) throw Invalid("the network does not take bytes");
     return run_all(images, count, out, threads);
 }
 
 template <class Value>
-bool Program::run_all(const Value* images, std::size_t count, float* out, int threads) const {
+Outcome Program::run_all(const Value* images, std::size_t count, float* out, int threads) const {
     const std::size_t in_values = input().values(), out_values = output().values();
     // Whole pictures to each thread where there are enough of them; else all threads work on one picture.
     const bool apart = threads > 1 && count > 1;
     Lease lease(*this, apart ? static_cast<std::size_t>(threads) : 1);
-    std::atomic<bool> finite{true};
+    std::atomic<Outcome> outcome{Outcome::answered};
     const auto body = [&](std::size_t begin, std::size_t end) {
         AlignedBytes arena = lease.take();
-        for (std::size_t i = begin; i < end; ++i)
-            if (!run_image(images + i * in_values, out + i * out_values, reinterpret_cast<std::byte*>(arena.data()),
-                           apart ? 1 : threads))
-                finite = false;
+        for (std::size_t i = begin; i < end && outcome == Outcome::answered; ++i) {
+            const Outcome one = run_image(images + i * in_values, out + i * out_values,
+                                          reinterpret_cast<std::byte*>(arena.data()), apart ? 1 : threads);
+            if (one != Outcome::answered) outcome = one;
+        }
         lease.give(std::move(arena));
     };
     if (apart)
         parallel_for(count, 1, threads, body);
     else if (count > 0)
         body(0, count);
-    return finite;
+    return outcome;
 }
 
 std::vector<double> Program::profile(const float* image, std::size_t repeats, int threads) const {

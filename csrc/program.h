@@ -9,16 +9,18 @@
 
 namespace rbnn {
 
+enum class Outcome { answered, image_not_finite, answer_not_finite };
+
 class Program {
 public:
     // Throws Invalid unless every operation is right and each buffer is written once, before it is read.
     Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::size_t output,
             const Kernels& kernels);
 
-    // `images` and `out` are N×C×H×W.  False if a value of `out` is not finite.  Any number of threads may call this at once.
-    bool run(const float* images, std::size_t count, float* out, int threads) const;
+    // `images` and `out` are N×C×H×W.  Any number of threads may call this at once.
+    Outcome run(const float* images, std::size_t count, float* out, int threads) const;
     // Pictures before they are normalised, where the network begins by making bytes of them; else throws Invalid.
-    bool run(const std::uint8_t* images, std::size_t count, float* out, int threads) const;
+    Outcome run(const std::uint8_t* images, std::size_t count, float* out, int threads) const;
     bool takes_bytes() const { return bytes_ != nullptr; }
     // Seconds of each operation for one picture: the least of `repeats`.
     std::vector<double> profile(const float* image, std::size_t repeats, int threads) const;
@@ -39,13 +41,15 @@ private:
     void check_order(const std::vector<Spec>& specs) const;
     void plan(const std::vector<Spec>& specs);
     void find_bytes(const std::vector<Spec>& specs);
+    bool finite(const float* image) const { return kernels_.all_finite(image, input().values()); }
+    bool finite(const std::uint8_t*) const { return true; }
     // Puts a picture into the arena; returns the first operation to run.
     std::size_t start(const float* image, const Run& run) const;
     std::size_t start(const std::uint8_t* image, const Run& run) const;
     template <class Value>
-    bool run_image(const Value* image, float* out, std::byte* arena, int threads) const;
+    Outcome run_image(const Value* image, float* out, std::byte* arena, int threads) const;
     template <class Value>
-    bool run_all(const Value* images, std::size_t count, float* out, int threads) const;
+    Outcome run_all(const Value* images, std::size_t count, float* out, int threads) const;
 
     std::vector<Buffer> buffers_;        // with their places; operations point into it
     std::vector<Made> operations_;
@@ -58,8 +62,5 @@ private:
     mutable std::size_t out_ = 0;                // arenas that callers hold
     mutable std::vector<AlignedBytes> arenas_;  // free ones; a caller takes some and gives them back
 };
-
-// Whether all values are finite.
-bool all_finite(const float* values, std::size_t count);
 
 }  // namespace rbnn

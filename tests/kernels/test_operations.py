@@ -198,6 +198,22 @@ def test_int8_conv_of_the_largest_sums(kernels: str) -> None:
 
 
 @every_kernel
+@pytest.mark.parametrize("kind", ["float_conv", "int8_conv"])
+@pytest.mark.parametrize("kernel", [[7, 7], [3, 6], [4, 8]])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("height", [12, 15])
+def test_two_rows_at_a_time(kernels: str, kind: str, kernel: list[int], stride: int, height: int) -> None:
+    """Stems: rows of the kernel that see the same pixels of two output rows share a product; an odd last row is alone."""
+    rng = np.random.default_rng(height)
+    window = {"kernel": kernel, "stride": [stride, 2], "padding": [1, 3], "dilation": [1, 1]}
+    shape = convolved({**window, "size": [height, 11]}, 70)
+    weight = rng.integers(-128, 128, (70, *kernel, 3), np.int8)
+    tensors = {"weight": weight, "scale": (rng.normal(size=70) / 128).astype(np.float32)}
+    graph = one_operation(kind, {"x": (height, 11, 3)}, {"float": shape}, tensors, window)
+    agree(graph, kernels, rng, EXACT if kind == "int8_conv" else CLOSE)
+
+
+@every_kernel
 @often
 @given(data=st.data())
 def test_quantize(kernels: str, data: st.DataObject) -> None:
