@@ -203,7 +203,7 @@ def test_int8_conv_of_the_largest_sums(kernels: str) -> None:
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("height", [12, 15])
 def test_two_rows_at_a_time(kernels: str, kind: str, kernel: list[int], stride: int, height: int) -> None:
-    """Stems: rows of the kernel that see the same pixels of two output rows share a product; an odd last row is alone."""
+    """Stems: kernel rows that see the same pixels for two output rows share a product; an odd last row is alone."""
     rng = np.random.default_rng(height)
     window = {"kernel": kernel, "stride": [stride, 2], "padding": [1, 3], "dilation": [1, 1]}
     shape = convolved({**window, "size": [height, 11]}, 70)
