@@ -74,8 +74,8 @@ def ratios(row: dict[str, Any]) -> dict[str, float]:
 
 def inside(graph: Graph, centred: Graph, seconds: float) -> dict[str, float]:
     """Of our engine alone: milliseconds for a picture with one and two threads, of 32 in turn and as a batch, given as
-    bytes, and with centring.  32 in turn, because the best of many batches cannot match the best of many single pictures:
-    on a shared machine a short time is lucky more often."""
+    bytes, and with centring.  32 in turn: on a shared machine the best of many batches cannot match the best of many
+    single pictures, which need luck for a shorter time."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
     images = np.random.default_rng(1).normal(size=(32, channels, height, width)).astype(np.float32)
     pixels = np.random.default_rng(1).integers(0, 256, (1, channels, height, width), np.uint8)
