@@ -324,7 +324,10 @@ struct RowPairTile {
         sum_pixels<kPixels>(job.upper, block, position, sums);
         sum_pixels<kPixels>(job.lower, block, position, sums + kSums);
         sum_pixels<kPixels>(job.shared, block, position, shared);
-        for (std::size_t i = 0; i < kSums; ++i) sums[i] += shared[i], sums[kSums + i] += shared[i];
+        // Sums of channels that do not exist are no numbers yet.
+        const std::size_t rest = job.upper.finish.channels - block * kBlock, channels = rest < kBlock ? rest : kBlock;
+        for (std::size_t row = 0; row < kSums; row += kBlock)
+            for (std::size_t i = row; i < row + channels; ++i) sums[i] += shared[i], sums[kSums + i] += shared[i];
         std::uint32_t pixels[2 * kPixels];
         for (std::size_t p = 0; p < kPixels; ++p) {
             const std::size_t at = position + p, upper = at + at / job.width * job.width, lower = upper + job.width;
