@@ -21,11 +21,19 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in it survive a power cut; a system that cannot sync folders loses nothing but that."""
     try:
-        os.fsync(directory)  # the rename itself must survive a power cut too
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
     finally:
-        os.close(directory)
+        os.close(handle)
 
 
 def keep_as(path: Path, name: Path) -> None:

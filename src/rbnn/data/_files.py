@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rbnn.errors import DataError
+from rbnn.files import sync_folder
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -84,7 +85,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
         partial.chmod(0o755)  # mkdtemp's 0700 would hide the set from other users
         partial.rename(target)
-        _fsync_folder(target.parent)
+        sync_folder(target.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -109,7 +110,7 @@ def download(url: str, target: Path, algorithm: str, expected: str) -> None:
             raise DataError(f"{url} gave another file than the published one ({algorithm} {found})")
         partial.chmod(0o644)
         partial.replace(target)
-        _fsync_folder(target.parent)
+        sync_folder(target.parent)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -135,15 +136,3 @@ def working(what: str) -> AbstractContextManager[object]:
     from rich.console import Console
 
     return Console(stderr=True).status(what) if sys.stderr.isatty() else nullcontext()
-
-
-def _fsync_folder(folder: Path) -> None:
-    """Make a rename durable; a system that cannot sync folders loses nothing but that."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
