@@ -102,6 +102,11 @@ def run(options: Reproduce) -> None:
         return summary
 
     write()
+    if missing:
+        beside = f", {min(options.jobs, len(missing))} side by side" if len(missing) > 1 else ""
+        print(
+            f"{len(missing)} to train{beside}: {budget.epochs} epochs of {budget.images:,} images each", file=sys.stderr
+        )
     try:
         with _Watch(missing) as watch:
             complaints = runner.train(missing, watch.look, lambda ended: write())
@@ -116,10 +121,11 @@ def run(options: Reproduce) -> None:
 
 
 class _Watch:
-    """A bar for each run that has begun, on stderr; nothing where that is not a terminal."""
+    """A bar for each run that has begun, on stderr; a line for each epoch where that is not a terminal."""
 
     def __init__(self, runs: list[Run]) -> None:
         console = Console(stderr=True)
+        self.told = {one.name: len(_epochs(one)) for one in runs}
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -141,12 +147,25 @@ class _Watch:
         self.bars.stop()
 
     def look(self) -> None:
-        for one, task in self.tasks if not self.bars.disable else ():
+        for one, task in self.tasks:
             if not one.out.exists():
                 continue
-            log = one.log()
+            log = _epochs(one)
             figures = f"test {log[-1]['top1']:.2f} %" if log else ""
             self.bars.update(task, completed=len(log), figures=figures, visible=True)
+            if self.bars.disable and len(log) > self.told[one.name]:
+                self.told[one.name] = len(log)
+                print(f"{one.name}: {len(log)} of {one.config.epochs} epochs, {figures}", file=sys.stderr)
+
+
+def _epochs(one: Run) -> list[dict[str, Any]]:
+    """What the log says so far; nothing where it cannot be read: the run itself will complain."""
+    from rbnn.errors import RbnnError
+
+    try:
+        return one.log()
+    except (OSError, RbnnError):
+        return []
 
 
 def _write(options: Reproduce, summary: dict[str, Any]) -> None:
