@@ -16,14 +16,14 @@ public:
         reader.require(in_.channels % groups_ == 0 && channels_ % groups_ == 0, "groups do not divide the channels");
         const std::size_t each = in_.channels / groups_;
         const std::vector<std::size_t> shape{channels_, window_.y.kernel, window_.x.kernel, each};
-        const bool paired = groups_ == 1 && pairing_pays(window_, in_.channels, channels_);
-        parts_ = lay_out_parts(window_, row(), in_.channels, each, 1, paired);
+        const bool by_fours = groups_ == 1 && fours_pay(window_, in_.channels, channels_);
+        parts_ = lay_out_parts(window_, row(), in_.channels, each, 1, by_fours);
         // Whole numbers from −128 to 127 take a quarter of the file; here they are floats like any other.
         if (reader.spec.tensors.at("weight").type == Tensor::Type::int8)
             read_weights(reader, static_cast<const std::int8_t*>(reader.tensor("weight", Tensor::Type::int8, shape).data));
         else
             read_weights(reader, static_cast<const float*>(reader.tensor("weight", Tensor::Type::float32, shape).data));
-        if (copied()) scratch_bytes = operand_rows(window_, paired) * row() * sizeof(float);
+        if (copied()) scratch_bytes = operand_rows(window_, by_fours) * row() * sizeof(float);
     }
 
 private:
@@ -34,7 +34,7 @@ private:
                     [&, in = run.floats(in_)](std::size_t y, std::uint8_t* to) {
                         std::memcpy(to, in + y * unpadded, unpadded * sizeof(float));
                     });
-        if (parts_.paired()) make_differences(window_, row(), copy(run), run.threads);
+        if (parts_.by_fours()) make_differences(window_, row(), copy(run), run.threads);
     }
 
     FloatConv part(const Run& run, std::size_t i) const override {
@@ -48,13 +48,13 @@ private:
         else
             grouped(job, block, first, last);
     }
-    void convolve(const RowPairs<FloatConv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
-        kernels_.float_row_pairs(job, block, first, last);
+    void convolve(const FourRows<FloatConv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
+        kernels_.float_four_rows(job, block, first, last);
     }
-    std::size_t chunk() const override { return (std::size_t{1} << 19) / (parts_.all[0].taps() * kBlock); }
+    std::size_t chunk() const override { return (std::size_t{1} << 19) / (parts_.taps() * kBlock); }
 
     std::size_t row() const { return window_.x.padded() * in_.channels; }
-    bool copied() const { return parts_.paired() || window_.y.padding != 0 || window_.x.padding != 0; }
+    bool copied() const { return parts_.by_fours() || window_.y.padding != 0 || window_.x.padding != 0; }
     float* copy(const Run& run) const { return reinterpret_cast<float*>(run.arena + scratch_offset); }
 
     // Of each part: blocks × taps × 64 channels

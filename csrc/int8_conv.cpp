@@ -24,10 +24,10 @@ public:
         const auto* weight = static_cast<const std::int8_t*>(tensor.data);
         const std::size_t pixel = in_.channels * kernels_.int8_bytes;
         // Differences of bytes need two bytes.
-        const bool paired = kernels_.int8_bytes == sizeof(std::int16_t) && pairing_pays(window_, in_.channels, channels_);
-        const std::size_t total = operand_rows(window_, paired) * window_.x.padded() * pixel;
+        const bool by_fours = kernels_.int8_bytes == sizeof(std::int16_t) && fours_pay(window_, in_.channels, channels_);
+        const std::size_t total = operand_rows(window_, by_fours) * window_.x.padded() * pixel;
         reader.require(total < (std::size_t{1} << 31), "the input is too large");
-        parts_ = lay_out_parts(window_, window_.x.padded() * pixel, pixel, pixel, kernels_.int8_bytes, paired);
+        parts_ = lay_out_parts(window_, window_.x.padded() * pixel, pixel, pixel, kernels_.int8_bytes, by_fours);
         for (Part& part : parts_.all) tile(reader, part, weight);
         make_base(reader, weight);
         scratch_bytes = total + step_bytes();  // the last step may reach over the end
@@ -40,7 +40,7 @@ private:
         copy_padded(window_, in_.channels * kernels_.int8_bytes, to, run.threads,
                     [&](std::size_t y, std::uint8_t* at) { kernels_.widen_bytes(run.bytes(in_) + y * row, row, at); });
         std::memset(to + scratch_bytes - step_bytes(), 0, step_bytes());
-        if (parts_.paired())
+        if (parts_.by_fours())
             make_differences(window_, window_.x.padded() * in_.channels, reinterpret_cast<std::int16_t*>(to), run.threads);
     }
 
@@ -52,10 +52,10 @@ private:
     void convolve(const Int8Conv& job, std::size_t block, std::size_t first, std::size_t last) const override {
         kernels_.int8_conv(job, block, first, last);
     }
-    void convolve(const RowPairs<Int8Conv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
-        kernels_.int8_row_pairs(job, block, first, last);
+    void convolve(const FourRows<Int8Conv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
+        kernels_.int8_four_rows(job, block, first, last);
     }
-    std::size_t chunk() const override { return (std::size_t{1} << 21) / block_bytes_[0]; }
+    std::size_t chunk() const override { return (std::size_t{1} << 21) / (parts_.taps() * kBlock * kernels_.int8_bytes); }
 
     std::uint8_t* operand(const Run& run) const { return reinterpret_cast<std::uint8_t*>(run.arena + scratch_offset); }
     std::size_t step_bytes() const { return kernels_.int8_bytes * kernels_.int8_values; }
@@ -64,7 +64,7 @@ private:
     // whole steps: what they read too much of meets weights of 0.
     void tile(const Reader& reader, Part& part, const std::int8_t* weight) {
         const std::size_t each = kernels_.int8_values, blocks = words_for(channels_);
-        const std::size_t length = part.segments[0].length / kernels_.int8_bytes, steps = (length + each - 1) / each;
+        const std::size_t length = part.taps() / std::max<std::size_t>(part.segments.size(), 1), steps = (length + each - 1) / each;
         block_bytes_.push_back(part.segments.size() * steps * kBlock * step_bytes());
         reader.require(blocks * block_bytes_.back() <= (std::size_t{1} << 32), "the weight is too large");
         weights_.emplace_back(blocks * block_bytes_.back());

@@ -71,10 +71,16 @@ struct Int8Conv {
     Finish finish;
 };
 
-// Two output rows at a time, `width` pixels each, from three sums (parts.h).  Positions count the pixels of upper rows.
-template <class Conv>
+// Two output rows, or twice as many as `Sum` is, from three sums (parts.h).
+template <class Sum>
 struct RowPairs {
-    Conv upper, lower, shared;            // their finish is the same
+    Sum upper, lower, shared;
+};
+
+// Four output rows at a time, `width` pixels each; positions count the pixels of every fourth row.  All finish alike.
+template <class Conv>
+struct FourRows {
+    RowPairs<RowPairs<Conv>> sums;
     std::size_t width, pixels;
 };
 
@@ -99,12 +105,12 @@ struct Kernels {
     // Output pixels first … last of one block; `float_channels` of it are read at once.
     std::size_t float_channels;
     void (*float_conv)(const FloatConv&, std::size_t block, std::size_t first, std::size_t last);
-    void (*float_row_pairs)(const RowPairs<FloatConv>&, std::size_t block, std::size_t first, std::size_t last);
+    void (*float_four_rows)(const FourRows<FloatConv>&, std::size_t block, std::size_t first, std::size_t last);
     // The operand of an int8 convolution holds a value in `int8_bytes` bytes; `int8_values` of them are one step.
     std::size_t int8_bytes, int8_values;
     void (*widen_bytes)(const std::uint8_t* in, std::size_t n, std::uint8_t* out);
     void (*int8_conv)(const Int8Conv&, std::size_t block, std::size_t first, std::size_t last);
-    void (*int8_row_pairs)(const RowPairs<Int8Conv>&, std::size_t block, std::size_t first, std::size_t last);
+    void (*int8_four_rows)(const FourRows<Int8Conv>&, std::size_t block, std::size_t first, std::size_t last);
     // acc: pixels × 64 values of one block that something else has summed up.
     void (*finish)(const Finish&, const float* acc, std::size_t block, std::size_t first, std::size_t last);
 

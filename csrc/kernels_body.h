@@ -315,26 +315,44 @@ struct ConvTile {
     }
 };
 
+template <class Sum>
+constexpr std::size_t kRowsOf = 1;
+template <class Sum>
+constexpr std::size_t kRowsOf<RowPairs<Sum>> = 2 * kRowsOf<Sum>;
+
+// Rows of kPixels pixels, one row after the other.
+template <int kPixels, class Conv, class Number>
+void sum_rows(const Conv& job, std::size_t block, std::size_t position, Number* sums, std::size_t) {
+    sum_pixels<kPixels>(job, block, position, sums);
+}
+
+template <int kPixels, class Sum, class Number>
+void sum_rows(const RowPairs<Sum>& job, std::size_t block, std::size_t position, Number* sums, std::size_t channels) {
+    constexpr std::size_t kHalf = kRowsOf<Sum> * kPixels * kBlock;
+    alignas(64) Number shared[kHalf];
+    sum_rows<kPixels>(job.upper, block, position, sums, channels);
+    sum_rows<kPixels>(job.lower, block, position, sums + kHalf, channels);
+    sum_rows<kPixels>(job.shared, block, position, shared, channels);
+    // Sums of channels that do not exist are no numbers yet.
+    for (std::size_t pixel = 0; pixel < kHalf; pixel += kBlock)
+        for (std::size_t i = pixel; i < pixel + channels; ++i) sums[i] += shared[i], sums[kHalf + i] += shared[i];
+}
+
 template <class Number>
-struct RowPairTile {
+struct FourRowsTile {
     template <int kPixels, class Conv>
-    static void run(const RowPairs<Conv>& job, std::size_t block, std::size_t position) {
-        constexpr std::size_t kSums = kPixels * kBlock;
-        alignas(64) Number sums[2 * kSums], shared[kSums];
-        sum_pixels<kPixels>(job.upper, block, position, sums);
-        sum_pixels<kPixels>(job.lower, block, position, sums + kSums);
-        sum_pixels<kPixels>(job.shared, block, position, shared);
-        // Sums of channels that do not exist are no numbers yet.
-        const std::size_t rest = job.upper.finish.channels - block * kBlock, channels = rest < kBlock ? rest : kBlock;
-        for (std::size_t row = 0; row < kSums; row += kBlock)
-            for (std::size_t i = row; i < row + channels; ++i) sums[i] += shared[i], sums[kSums + i] += shared[i];
-        std::uint32_t pixels[2 * kPixels];
-        for (std::size_t p = 0; p < kPixels; ++p) {
-            const std::size_t at = position + p, upper = at + at / job.width * job.width, lower = upper + job.width;
-            pixels[p] = static_cast<std::uint32_t>(upper);
-            pixels[kPixels + p] = lower < job.pixels ? static_cast<std::uint32_t>(lower) : kNoPixel;
-        }
-        finish_tile(job.upper.finish, rows_of(job.upper, sums, block), block, pixels, 2 * kPixels);
+    static void run(const FourRows<Conv>& job, std::size_t block, std::size_t position) {
+        const Conv& any = job.sums.upper.upper;
+        const std::size_t rest = any.finish.channels - block * kBlock;
+        alignas(64) Number sums[4 * kPixels * kBlock];
+        sum_rows<kPixels>(job.sums, block, position, sums, rest < kBlock ? rest : kBlock);
+        std::uint32_t pixels[4 * kPixels];
+        for (std::size_t p = 0; p < kPixels; ++p)
+            for (std::size_t row = 0; row < 4; ++row) {
+                const std::size_t at = position + p, pixel = (at / job.width * 3 + row) * job.width + at;
+                pixels[row * kPixels + p] = pixel < job.pixels ? static_cast<std::uint32_t>(pixel) : kNoPixel;
+            }
+        finish_tile(any.finish, rows_of(any, sums, block), block, pixels, 4 * kPixels);
     }
 };
 
@@ -343,9 +361,9 @@ void conv(const Job& job, std::size_t block, std::size_t first, std::size_t last
     over_tiles<Tile<Number>, kFloatPixels>(job, block, first, last);
 }
 constexpr auto float_conv = conv<FloatConv, float, ConvTile>;
-constexpr auto float_row_pairs = conv<RowPairs<FloatConv>, float, RowPairTile>;
+constexpr auto float_four_rows = conv<FourRows<FloatConv>, float, FourRowsTile>;
 constexpr auto int8_conv = conv<Int8Conv, std::int32_t, ConvTile>;
-constexpr auto int8_row_pairs = conv<RowPairs<Int8Conv>, std::int32_t, RowPairTile>;
+constexpr auto int8_four_rows = conv<FourRows<Int8Conv>, std::int32_t, FourRowsTile>;
 
 // Little-endian: the low byte first.
 void widen_bytes(const std::uint8_t* in, std::size_t n, std::uint8_t* out) {

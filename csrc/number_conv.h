@@ -17,8 +17,9 @@ public:
             over_blocks(words_for(channels_), parts_.offsets.size(), chunk(), run.threads,
                         [&](std::size_t block, std::size_t first, std::size_t last) { convolve(job, block, first, last); });
         };
-        if (parts_.paired())
-            all(RowPairs<Conv>{one(0), one(1), one(2), window_.x.count, window_.positions()});
+        const auto two = [&](std::size_t i) { return RowPairs<Conv>{one(i), one(i + 1), one(i + 2)}; };
+        if (parts_.by_fours())
+            all(FourRows<Conv>{{two(0), two(3), two(6)}, window_.x.count, window_.positions()});
         else
             all(one(0));
     }
@@ -34,7 +35,7 @@ protected:
     virtual void prepare(const Run& run) const = 0;
     virtual Conv part(const Run& run, std::size_t i) const = 0;
     virtual void convolve(const Conv& job, std::size_t block, std::size_t first, std::size_t last) const = 0;
-    virtual void convolve(const RowPairs<Conv>& job, std::size_t block, std::size_t first, std::size_t last) const = 0;
+    virtual void convolve(const FourRows<Conv>& job, std::size_t block, std::size_t first, std::size_t last) const = 0;
     // Positions after which the weights of a block have been used often enough.
     virtual std::size_t chunk() const = 0;
 

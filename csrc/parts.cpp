@@ -4,51 +4,83 @@ namespace rbnn {
 namespace {
 
 // So few weights that the parts of a sum of whole numbers, too, are below 2³¹.
-constexpr std::size_t kShortestRow = 16, kLargestWeight = std::size_t{1} << 15;
+constexpr std::size_t kShortestRow = 16, kLargestWeight = std::size_t{1} << 14, kFewestRows = 8;
+
+// Row `row` of a plane of the operand, times the sum of some rows of the weights.
+struct Term {
+    std::size_t plane, row;
+    std::vector<Part::Share> shares;
+};
+using Terms = std::vector<Term>;
+
+// The upper, lower and shared sum of two rows `distance` apart.  `plane`: how much further the differences lie.
+void split(const Terms& terms, std::size_t distance, std::size_t plane, Terms (&parts)[3]) {
+    std::vector<bool> done(terms.size());
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+        if (done[i]) continue;
+        const Term& term = terms[i];
+        std::vector<Part::Share> both = term.shares;
+        for (std::size_t j = i + 1; j < terms.size(); ++j) {
+            if (done[j] || terms[j].plane != term.plane || terms[j].row != term.row + distance) continue;
+            done[j] = true;
+            Term lower{term.plane + plane, terms[j].row, terms[j].shares};
+            for (Part::Share& share : lower.shares) {
+                both.push_back(share);
+                share.sign = -share.sign;
+            }
+            parts[1].push_back(std::move(lower));
+            break;
+        }
+        parts[0].push_back({term.plane + plane, term.row, term.shares});
+        parts[2].push_back({term.plane, term.row + distance, std::move(both)});
+    }
+}
 
 }  // namespace
 
-bool pairing_pays(const Window& window, std::size_t channels, std::size_t outputs) {
+bool fours_pay(const Window& window, std::size_t channels, std::size_t outputs) {
     const std::size_t row = window.x.kernel * channels;
-    return window.y.dilation == 1 && window.x.dilation == 1 && window.y.kernel > window.y.stride && window.y.count > 1 &&
-           row >= kShortestRow && row * window.y.kernel * outputs <= kLargestWeight;
+    return window.y.dilation == 1 && window.x.dilation == 1 && window.y.kernel > window.y.stride &&
+           window.y.count >= kFewestRows && row >= kShortestRow && row * window.y.kernel * outputs <= kLargestWeight;
 }
 
-std::size_t operand_rows(const Window& window, bool paired) {
-    return paired ? 2 * window.y.padded() + window.y.stride : window.y.padded();
+std::size_t plane_rows(const Window& window, bool by_fours) {
+    return window.y.padded() + (by_fours ? 4 * window.y.stride : 0);
 }
 
-Parts lay_out_parts(const Window& window, std::size_t row, std::size_t pixel, std::size_t tap, std::size_t value, bool paired) {
+std::size_t operand_rows(const Window& window, bool by_fours) {
+    return plane_rows(window, by_fours) * (by_fours ? 4 : 1);
+}
+
+Parts lay_out_parts(const Window& window, std::size_t row, std::size_t pixel, std::size_t tap, std::size_t value,
+                    bool by_fours) {
     Taps taps = lay_out(window, row, pixel, tap);
-    if (!paired) {
+    if (!by_fours) {
         std::size_t all = 0;
         for (const Segment& segment : taps.segments) all += segment.length;
         return {std::move(taps.offsets), {Part{std::move(taps.segments), all / value, {{{0, 1}}}}}};
     }
-    const std::size_t kernel = window.y.kernel, stride = window.y.stride, run = window.x.kernel * pixel;
-    const std::size_t differences = window.y.padded() + stride;
-    Part upper{{}, run / value, {}}, lower = upper, shared = upper;
-    const auto term = [&](Part& part, std::size_t first_row, std::vector<Part::Share> shares) {
-        part.segments.push_back({static_cast<std::uint32_t>(first_row * row), static_cast<std::uint32_t>(run)});
-        part.rows.push_back(std::move(shares));
-    };
-    std::vector<bool> done(kernel);
-    for (std::size_t r = 0; r < kernel; ++r) {
-        if (done[r]) continue;
-        if (r + stride < kernel) {
-            term(upper, differences + r, {{r, 1}});
-            term(lower, differences + r + stride, {{r + stride, -1}});
-            term(shared, r + stride, {{r, 1}, {r + stride, 1}});
-            done[r + stride] = true;
-        } else {
-            term(upper, r, {{r, 1}});
-            term(lower, r + stride, {{r, 1}});
+    Parts parts;
+    const std::size_t run = window.x.kernel * pixel, stride = window.y.stride, rows = plane_rows(window, true);
+    Terms kernel, twos[3];
+    for (std::size_t r = 0; r < window.y.kernel; ++r) kernel.push_back({0, r, {{r, 1}}});
+    split(kernel, 2 * stride, 2, twos);
+    for (const Terms& two : twos) {
+        Terms ones[3];
+        split(two, stride, 1, ones);
+        for (Terms& one : ones) {
+            Part part{{}, run / value, {}};
+            for (Term& term : one) {
+                part.segments.push_back({static_cast<std::uint32_t>((term.plane * rows + term.row) * row),
+                                         static_cast<std::uint32_t>(run)});
+                part.rows.push_back(std::move(term.shares));
+            }
+            parts.all.push_back(std::move(part));
         }
     }
-    std::vector<std::uint32_t> offsets;
-    for (std::size_t y = 0; y < window.y.count; y += 2)
-        for (std::size_t x = 0; x < window.x.count; ++x) offsets.push_back(taps.offsets[y * window.x.count + x]);
-    return {std::move(offsets), {std::move(upper), std::move(lower), std::move(shared)}};
+    for (std::size_t y = 0; y < window.y.count; y += 4)
+        for (std::size_t x = 0; x < window.x.count; ++x) parts.offsets.push_back(taps.offsets[y * window.x.count + x]);
+    return parts;
 }
 
 }  // namespace rbnn
