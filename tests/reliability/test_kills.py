@@ -126,6 +126,7 @@ def test_a_second_signal_at_every_line_of_the_first_ones_handler(fault: Fault) -
 def stopped_by_two(line: int) -> bool:
     """Whether a run stops after a SIGINT, and another one when Python has come to so many lines after it."""
     left = line
+    before = sys.gettrace()  # of a coverage report
 
     def trace(*happened: object) -> object:
         nonlocal left
@@ -138,12 +139,12 @@ def stopped_by_two(line: int) -> bool:
         with _stop_on_signal() as stop:
             sys.settrace(trace)
             signal.raise_signal(signal.SIGINT)
-            sys.settrace(None)
+            sys.settrace(before)
             return stop.asked
     except KeyboardInterrupt:
         return True
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
 
 
 def test_the_harness_can_fail(undisturbed: Path, tmp_path: Path) -> None:

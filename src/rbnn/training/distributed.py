@@ -116,6 +116,7 @@ def processes(device: str) -> Iterator[Processes]:
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     try:
         yield Processes(rank, world, chosen)
+        dist.barrier()  # nobody closes its connections while another still uses them: Gloo may abort then
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
