@@ -118,7 +118,7 @@ def test_a_killed_process_is_restarted_from_the_last_checkpoint(
     with fault("one of two processes killed, restarted by torchrun"):
         assert ended.returncode == 0, ended.stderr
         assert "rbnn: process 0 lost another one of the 2" in ended.stderr
-        assert ended.stdout.count("test accuracy") == 1
+        assert "test accuracy" in ended.stdout
         assert_same_run(folder / "local", run)
 
 
