@@ -1,6 +1,7 @@
 """`torchrun two_ranks.py FOLDER`: what test_distributed.py compares, computed by every process, written to FOLDER."""
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from rbnn.errors import RbnnError
 from rbnn.nn import binary_layers
 from rbnn.training.batches import Batches
 from rbnn.training.config import TrainConfig
-from rbnn.training.distributed import AllReducedBatchNorm, Processes, all_reduce_batch_norm_, processes
+from rbnn.training.distributed import AllReducedBatchNorm, Processes, all_reduce_batch_norm_, in_parallel, processes
 from rbnn.training.loop import Progress, Stop, _Run
 
 
@@ -148,6 +149,24 @@ def batches_of_both(dims: int) -> tuple[Tensor, Tensor]:
     return x, grad
 
 
+def threads_of_a_group() -> int:
+    return sum("gloo" in thread.read_text() for thread in Path("/proc/self/task").glob("*/comm"))
+
+
+def threads_after_an_error_in_the_network() -> int:
+    class Broken(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError("broken")
+
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = "a second group"
+    try:
+        with processes("cpu"):
+            in_parallel(Broken(2, 2))(torch.ones(1, 2))
+    except ValueError:
+        return threads_of_a_group()
+    return -1
+
+
 def main(folder: Path) -> None:
     found: dict[str, Any] = {}
     with processes("cpu") as those:
@@ -169,6 +188,9 @@ def main(folder: Path) -> None:
                 recorded(small(folder / name, **values), those)
             except RbnnError as error:
                 found[name] = str(error)
+        found["threads within"] = threads_of_a_group()
+    found["threads after"] = threads_of_a_group()
+    found["threads after an error"] = threads_after_an_error_in_the_network()
     torch.save(found, folder / f"rank{those.rank}.pt")
 
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
+from traceback import clear_frames
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: its functions keep the one they find as a default argument
 from torch import Tensor, nn
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -74,7 +76,11 @@ def _fingerprint(value: Tensor | float) -> int:
 
 
 def in_parallel(model: nn.Module) -> DistributedDataParallel:
-    """``model`` with gradients averaged over all processes; buffers are shared by ``share_from_first`` alone."""
+    """``model`` with gradients averaged over all processes; buffers are shared by ``share_from_first`` alone.
+
+    Let go of it before the group ends.  Whoever holds a group last waits for its threads; this holder would do so with
+    Python's lock in hand, for which those threads may be waiting in turn: a process that hangs, or aborts, at its end.
+    """
     # torch 2.13 renamed the switch and warns of the old name.
     new = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
     switch: dict[str, Any] = {"forward_sync_buffers" if new else "broadcast_buffers": False}
@@ -116,9 +122,11 @@ def processes(device: str) -> Iterator[Processes]:
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     try:
         yield Processes(rank, world, chosen)
-        dist.barrier()  # nobody closes its connections while another still uses them: Gloo may abort then
-    except RuntimeError as error:
-        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+        dist.barrier()  # nobody closes its connections while another still uses them
+    except BaseException as error:
+        # What runs in parallel must be gone before the group (see in_parallel): an exception's frames hold it.
+        clear_frames(error.__traceback__)
+        if not isinstance(error, dist.DistError) and not (isinstance(error, RuntimeError) and "gloo" in str(error)):
             raise
         raise TrainingError(
             f"process {rank} lost another one of the {world}: see what became of it, then go on from the last "

@@ -205,7 +205,8 @@ class _Run:
         return Result(self.out, self.best_top1, last)
 
     def close(self) -> None:
-        """Whatever happened, the log's files are closed."""
+        """Whatever happened, the log's files are closed, and the group of processes may end."""
+        self.parallel = self.model
         if self.log is not None:
             self.log.close()
 
