@@ -22,6 +22,7 @@ every_method = pytest.mark.parametrize("name", METHODS)
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in METHODS),
     ("xnor-net", {"k_map": True, "gradient": "paper"}),
+    ("xnor-net", {"gradient": "sgd"}),
     *(("xnor++", {"case": case}) for case in (1, 2, 3)),
     ("dorefa", {"activation_bits": 2, "gradient_bits": 6}),
     ("abc-net", {"weight_bases": 3, "activation_bases": 2}),

@@ -94,7 +94,7 @@ def test_options_of_rbnn_that_cannot_be(options: dict[str, Any], words: str) -> 
     [
         ("bnn", {"estimator": "stee"}, "'estimator' of method 'bnn' is one of identity, ste"),
         ("bnn", {"weight_estimator": "tanh"}, "'weight_estimator' of method 'bnn'"),
-        ("xnor-net", {"gradient": "approximate"}, "one of exact, paper"),
+        ("xnor-net", {"gradient": "approximate"}, "one of exact, paper, sgd"),
         ("xnor++", {"case": 5}, "one of 1, 2, 3, 4"),
         ("dorefa", {"activation_bits": 0}, "between 1 and 8"),
         ("dorefa", {"gradient_bits": 33}, "between 1 and 32"),

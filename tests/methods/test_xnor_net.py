@@ -11,8 +11,9 @@ from rbnn.methods import create_method
 from rbnn.nn import BinaryConv2d, BinaryLinear
 
 
+@pytest.mark.parametrize("gradient_of", ["exact", "sgd"])
 @pytest.mark.parametrize("shape", [(3, 4, 3, 3), (5, 7), (2, 1, 1, 1)])
-def test_forward_and_exact_gradient(shape: tuple[int, ...]) -> None:
+def test_forward_and_exact_gradient(shape: tuple[int, ...], gradient_of: str) -> None:
     random = np.random.default_rng(0)
     w, g = random.standard_normal((2, *shape))
     w.flat[0] = 0.0
@@ -22,9 +23,11 @@ def test_forward_and_exact_gradient(shape: tuple[int, ...]) -> None:
     # dα/dw_j = sign(w_j)/n, where |·| has derivative 0 at 0.
     through_alpha = np.sign(flat) / flat.shape[1] * (gradient * signs).sum(1, keepdims=True)
     expected = alpha * gradient * (np.abs(flat) <= 1) + through_alpha
+    if gradient_of == "sgd":
+        expected *= flat.shape[1] * {4: 3 / 4, 7: 6 / 7, 1: 1}[shape[1]]
 
     tensor = torch.from_numpy(w).requires_grad_()
-    out = create_method("xnor-net", tensor).weight(tensor)
+    out = create_method("xnor-net", tensor, gradient=gradient_of).weight(tensor)
     out.backward(torch.from_numpy(g))
     np.testing.assert_allclose(out.detach(), (alpha * signs).reshape(shape))
     np.testing.assert_allclose(tensor.grad, expected.reshape(shape), atol=1e-12)

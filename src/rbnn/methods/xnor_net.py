@@ -22,7 +22,9 @@ class XNORNet(Method):
 
     After every step, in place: subtract the mean over the input channels at each kernel position, clamp to [−1, 1].
 
-    gradient     of the weight: ``exact``, or ``paper``: g_j (1/n + α·1[|w_j| ≤ 1])
+    gradient     of the weight: ``exact``; ``paper``: g_j (1/n + α·1[|w_j| ≤ 1]); or ``sgd``: exact · n (1 − 1/C), C > 1
+                 input channels.  Public implementations multiply so for SGD, which hardly moves weights of magnitude
+                 α ≪ 1 without it; for Adam a factor is nothing
     k_map        multiply the output by K = mean_c|x| ⊛ box(1/(kh·kw)), with the layer's own stride, padding and
                  dilation; no gradient flows through K.  Off, as in both public implementations
     estimator    of both signs, in place of 1[|·| ≤ 1]
@@ -30,7 +32,7 @@ class XNORNet(Method):
 
     def __init__(self, weight: Tensor, *, gradient: str = "exact", k_map: bool = False, estimator: str = "ste") -> None:
         super().__init__()
-        one_of("xnor-net", "gradient", gradient, ("exact", "paper"))
+        one_of("xnor-net", "gradient", gradient, ("exact", "paper", "sgd"))
         estimators("xnor-net", estimator=estimator)
         self.gradient, self.k_map, self.estimator = gradient, k_map, estimator
         self.shape = tuple(weight.shape)
@@ -40,6 +42,10 @@ class XNORNet(Method):
         signs = binarize(w, self.derivative(self.estimator))
         if self.gradient == "exact":
             return magnitude * signs
+        if self.gradient == "sgd":
+            made = magnitude * signs
+            centred = 1 - 1 / w.shape[1] if w.shape[1] > 1 else 1  # what after_step leaves of a step in one weight
+            return straight_through(made, made * (w[0].numel() * centred))
         magnitude = magnitude.detach()
         return straight_through(magnitude * signs, magnitude * signs + w / w[0].numel())
 
