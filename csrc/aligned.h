@@ -1,9 +1,9 @@
-// Memory that starts at a cache line.
+// Memory that starts at a cache line, and lies in large pages where the system has them: a network reads its weights and
+// writes its pictures in a row, and in small pages it would have to look up an address every 4 KB.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <new>
-#include <utility>
+#include <memory>
 
 namespace rbnn {
 
@@ -13,21 +13,14 @@ constexpr std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 
 class AlignedBytes {
 public:
     AlignedBytes() = default;
-    explicit AlignedBytes(std::size_t size)
-        : data_(static_cast<std::uint8_t*>(::operator new(size + kAlignment, std::align_val_t{kAlignment}))) {}
-    AlignedBytes(AlignedBytes&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-    AlignedBytes& operator=(AlignedBytes&& other) noexcept {
-        std::swap(data_, other.data_);
-        return *this;
-    }
-    ~AlignedBytes() {
-        if (data_) ::operator delete(data_, std::align_val_t{kAlignment});
-    }
-    std::uint8_t* data() { return data_; }
-    const std::uint8_t* data() const { return data_; }
+    explicit AlignedBytes(std::size_t size);
+    AlignedBytes(AlignedBytes&&) noexcept = default;
+    AlignedBytes& operator=(AlignedBytes&&) noexcept = default;
+    std::uint8_t* data() { return data_.get(); }
+    const std::uint8_t* data() const { return data_.get(); }
 
 private:
-    std::uint8_t* data_ = nullptr;
+    std::shared_ptr<std::uint8_t> data_;  // of the page; moved, never shared by two
 };
 
 }  // namespace rbnn

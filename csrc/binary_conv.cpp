@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "operation.h"
-#include "threads.h"
-#include "window.h"
+#include "convolution.h"
 
 namespace rbnn {
 namespace {
@@ -34,14 +32,9 @@ void or_bits(const Word* from, std::size_t first, std::size_t count, Word* to, s
     }
 }
 
-class BinaryConvolution final : public Operation {
+class BinaryConvolution final : public Convolution {
 public:
-    explicit BinaryConvolution(const Reader& reader)
-        : in_(reader.input("x", Buffer::Type::bits)),
-          window_(read_window(reader, in_, false)),
-          kernels_(reader.kernels),
-          channels_(reader.out_channels()),
-          finish_(reader, window_.y.count, window_.x.count, channels_) {
+    explicit BinaryConvolution(const Reader& reader) : Convolution(reader, reader.input("x", Buffer::Type::bits)) {
         const std::size_t taps = window_.y.kernel * window_.x.kernel;
         const std::size_t apart = taps * words_for(in_.channels), together = words_for(taps * in_.channels);
         if (in_.channels % kernels_.unit_bits == 0)
@@ -67,17 +60,10 @@ public:
         const BinaryConv job{operand, taps_.offsets.data(), pixels_.data(), window_.x.count, window_.positions(),
                              borders_.of_pixel.data(), taps_.segments.data(), taps_.segments.size(), weights_.data(),
                              block_bytes_, base_.data(), finish_.at(run)};
-        const std::size_t positions = pixels_.size(), blocks = words_for(channels_);
         // Parts of about 4 million multiply-adds: large enough to hand out, small enough to spread.
         const std::size_t work = row_words_ * kWordBits * kBlock * kernels_.rows_together;
-        const std::size_t chunk = std::clamp<std::size_t>((std::size_t{1} << 22) / work / 6 * 6, 6, positions);
-        const std::size_t chunks = (positions + chunk - 1) / chunk;
-        parallel_for(blocks * chunks, 1, run.threads, [&](std::size_t begin, std::size_t end) {
-            for (std::size_t i = begin; i < end; ++i) {
-                const std::size_t first = i % chunks * chunk;
-                kernels_.binary_conv(job, i / chunks, first, std::min(first + chunk, positions));
-            }
-        });
+        over_blocks(pixels_.size(), (std::size_t{1} << 22) / work, run.threads,
+                    [&](std::size_t block, std::size_t first, std::size_t last) { kernels_.binary_conv(job, block, first, last); });
     }
 
 private:
@@ -239,11 +225,6 @@ private:
     // output pixel where padding would leave much of each word empty.
     enum class Layout { close, padded, gathered };
 
-    const Buffer& in_;
-    Window window_;
-    const Kernels& kernels_;
-    std::size_t channels_;
-    FinishSpec finish_;
     Layout layout_;
     std::size_t pixel_bits_ = 0, row_words_ = 0, block_bytes_ = 0, operand_bytes_ = 0;
     AlignedBytes weights_;

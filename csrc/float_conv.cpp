@@ -17,13 +17,13 @@ public:
         const std::size_t each = in_.channels / groups_;
         const std::vector<std::size_t> shape{channels_, window_.y.kernel, window_.x.kernel, each};
         const bool by_fours = groups_ == 1 && fours_pay(window_, in_.channels, channels_);
-        parts_ = lay_out_parts(window_, row(), in_.channels, each, 1, by_fours);
+        parts_ = by_fours ? lay_out_differences(window_, row(), in_.channels) : lay_out_sum(window_, row(), in_.channels, each, 1);
         // Whole numbers from −128 to 127 take a quarter of the file; here they are floats like any other.
         if (reader.spec.tensors.at("weight").type == Tensor::Type::int8)
             read_weights(reader, static_cast<const std::int8_t*>(reader.tensor("weight", Tensor::Type::int8, shape).data));
         else
             read_weights(reader, static_cast<const float*>(reader.tensor("weight", Tensor::Type::float32, shape).data));
-        if (copied()) scratch_bytes = operand_rows(window_, by_fours) * row() * sizeof(float);
+        if (copied()) scratch_bytes = (by_fours ? difference_rows(window_) : window_.y.padded()) * row() * sizeof(float);
     }
 
 private:

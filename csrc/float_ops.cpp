@@ -183,7 +183,9 @@ Made make_pool(const Reader& reader, bool maximum) {
             reader.require(first < last, "a window sees nothing of the picture");
         }
     const bool count_padding = reader.number("count_padding", 1.0) != 0.0;
-    return small([&in, &out, &k = reader.kernels, window, maximum, count_padding](const Run& run) {
+    std::vector<Span> columns;
+    for (std::size_t x = 0; x < window.x.count; ++x) columns.push_back(span(window.x, x));
+    return small([&in, &out, &k = reader.kernels, window, columns, maximum, count_padding](const Run& run) {
         const auto counted = [&](const Axis& axis, std::size_t i) {
             // What lies beyond the right padding (a ceiled window) never counts.
             return std::min(axis.start(i) + axis.kernel, axis.padded()) - axis.start(i);
@@ -192,7 +194,7 @@ Made make_pool(const Reader& reader, bool maximum) {
             float* to = run.floats(out) + y * out.width * out.channels;
             const Span ys = span(window.y, y);
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
-                const Span xs = span(window.x, x);
+                const Span xs = columns[x];
                 (maximum ? max_pixel : sum_pixel)(k, in, run.floats(in), ys, xs, to);
                 if (!maximum)
                     divide(to, out.channels,

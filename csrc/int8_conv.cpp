@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "number_conv.h"
+#include "points.h"
 
 namespace rbnn {
 namespace {
@@ -23,11 +24,13 @@ public:
             reader.tensor("weight", Tensor::Type::int8, {channels_, window_.y.kernel, window_.x.kernel, in_.channels});
         const auto* weight = static_cast<const std::int8_t*>(tensor.data);
         const std::size_t pixel = in_.channels * kernels_.int8_bytes;
-        // Differences of bytes need two bytes.
-        const bool by_fours = kernels_.int8_bytes == sizeof(std::int16_t) && fours_pay(window_, in_.channels, channels_);
-        const std::size_t total = operand_rows(window_, by_fours) * window_.x.padded() * pixel;
+        // Sums of bytes need two bytes.
+        const bool by_fours = kernels_.int8_bytes == sizeof(std::int16_t) && fours_pay(window_, in_.channels, channels_) &&
+                              points_pay(window_, in_.channels);
+        const std::size_t row = window_.x.padded() * pixel;
+        const std::size_t total = (by_fours ? point_rows(window_) : window_.y.padded()) * row;
         reader.require(total < (std::size_t{1} << 31), "the input is too large");
-        parts_ = lay_out_parts(window_, window_.x.padded() * pixel, pixel, pixel, kernels_.int8_bytes, by_fours);
+        parts_ = by_fours ? lay_out_points(window_, row, pixel) : lay_out_sum(window_, row, pixel, pixel, kernels_.int8_bytes);
         for (Part& part : parts_.all) tile(reader, part, weight);
         make_base(reader, weight);
         scratch_bytes = total + step_bytes();  // the last step may reach over the end
@@ -36,12 +39,12 @@ public:
 private:
     void prepare(const Run& run) const override {
         std::uint8_t* to = operand(run);
+        std::memset(to + scratch_bytes - step_bytes(), 0, step_bytes());
+        if (parts_.by_fours())
+            return evaluate(kernels_, window_, in_.channels, run.bytes(in_), reinterpret_cast<std::int16_t*>(to), run.threads);
         const std::size_t row = in_.width * in_.channels;
         copy_padded(window_, in_.channels * kernels_.int8_bytes, to, run.threads,
                     [&](std::size_t y, std::uint8_t* at) { kernels_.widen_bytes(run.bytes(in_) + y * row, row, at); });
-        std::memset(to + scratch_bytes - step_bytes(), 0, step_bytes());
-        if (parts_.by_fours())
-            make_differences(window_, window_.x.padded() * in_.channels, reinterpret_cast<std::int16_t*>(to), run.threads);
     }
 
     Int8Conv part(const Run& run, std::size_t i) const override {

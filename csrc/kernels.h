@@ -71,16 +71,16 @@ struct Int8Conv {
     Finish finish;
 };
 
-// Two output rows, or twice as many as `Sum` is, from three sums (parts.h).
-template <class Sum>
-struct RowPairs {
-    Sum upper, lower, shared;
-};
+// The sums that four output rows are made of (parts.h): differences of floats, points of whole numbers (points.h).
+template <class Conv>
+constexpr std::size_t kPartsOf = 9;
+template <>
+constexpr std::size_t kPartsOf<Int8Conv> = 7;
 
 // Four output rows at a time, `width` pixels each; positions count the pixels of every fourth row.  All finish alike.
 template <class Conv>
 struct FourRows {
-    RowPairs<RowPairs<Conv>> sums;
+    Conv sums[kPartsOf<Conv>];
     std::size_t width, pixels;
 };
 
@@ -100,6 +100,8 @@ struct Kernels {
     // Rows of `words` words, one per output channel → the order in which binary_conv reads one block.
     std::size_t (*tiled_bytes)(std::size_t words);
     void (*tile_weights)(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out);
+    // All convolutions work on `tile_positions` at a time, where there are as many.
+    std::size_t tile_positions;
     // Positions first … last of one block.
     void (*binary_conv)(const BinaryConv&, std::size_t block, std::size_t first, std::size_t last);
     // Output pixels first … last of one block; `float_channels` of it are read at once.
@@ -109,6 +111,8 @@ struct Kernels {
     // The operand of an int8 convolution holds a value in `int8_bytes` bytes; `int8_values` of them are one step.
     std::size_t int8_bytes, int8_values;
     void (*widen_bytes)(const std::uint8_t* in, std::size_t n, std::uint8_t* out);
+    // out = the sum of seven rows, each times its factor.
+    void (*mix_rows)(const std::uint8_t* const* rows, const std::int16_t* factors, std::size_t n, std::int16_t* out);
     void (*int8_conv)(const Int8Conv&, std::size_t block, std::size_t first, std::size_t last);
     void (*int8_four_rows)(const FourRows<Int8Conv>&, std::size_t block, std::size_t first, std::size_t last);
     // acc: pixels × 64 values of one block that something else has summed up.

@@ -14,6 +14,13 @@
 #define RBNN_INLINE_LAMBDA
 #endif
 
+// Before loops over the registers of a tile: unrolled early, else GCC keeps a copy of the tile in memory.
+#if defined(__GNUC__) && !defined(__clang__)
+#define RBNN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define RBNN_UNROLL
+#endif
+
 // For sets whose operand is made of words as they are.
 inline void copy_words(const Word* in, const Word*, std::size_t pixels, std::size_t words, std::size_t stride,
                        std::uint8_t* out) {
@@ -202,14 +209,20 @@ void float_tile(const FloatConv& job, const float* weights, std::size_t first, f
     const float* in[kPixels];
     for (int p = 0; p < kPixels; ++p) in[p] = job.input + job.pixel_offset[first + static_cast<std::size_t>(p)];
     Lanes::Float acc[kChains][kPixels][kVectors];
+    RBNN_UNROLL
     for (int c = 0; c < kChains; ++c)
+        RBNN_UNROLL
         for (int p = 0; p < kPixels; ++p)
+            RBNN_UNROLL
             for (int v = 0; v < kVectors; ++v) acc[c][p][v] = Lanes::all(0.0f);
     const auto tap = [&](Lanes::Float(&to)[kPixels][kVectors], std::size_t k) RBNN_INLINE_LAMBDA {
         Lanes::Float w[kVectors];
+        RBNN_UNROLL
         for (int v = 0; v < kVectors; ++v) w[v] = Lanes::load(weights + v * static_cast<int>(Lanes::kCount));
+        RBNN_UNROLL
         for (int p = 0; p < kPixels; ++p) {
             const Lanes::Float x = Lanes::all(in[p][k]);
+            RBNN_UNROLL
             for (int v = 0; v < kVectors; ++v) to[p][v] = Lanes::multiply_add(x, w[v], to[p][v]);
         }
         weights += job.weight_stride;
@@ -219,12 +232,16 @@ void float_tile(const FloatConv& job, const float* weights, std::size_t first, f
         const std::size_t end = k + job.segments[s].length;
         if constexpr (kChains > 1)
             for (; k + kChains <= end; k += kChains)
+                RBNN_UNROLL
                 for (int c = 0; c < kChains; ++c) tap(acc[c], k + static_cast<std::size_t>(c));
         for (; k < end; ++k) tap(acc[0], k);
     }
+    RBNN_UNROLL
     for (int p = 0; p < kPixels; ++p)
+        RBNN_UNROLL
         for (int v = 0; v < kVectors; ++v) {
             Lanes::Float total = acc[0][p][v];
+            RBNN_UNROLL
             for (int c = 1; c < kChains; ++c) total = Lanes::add(total, acc[c][p][v]);
             Lanes::store(sums + p * static_cast<int>(kBlock) + v * static_cast<int>(Lanes::kCount), total);
         }
@@ -274,20 +291,27 @@ void int8_tile(const Int8Conv& job, const std::uint8_t* weights, std::size_t fir
     const std::uint8_t* in[kPixels];
     for (int p = 0; p < kPixels; ++p) in[p] = job.operand + job.pixel_offset[first + p];
     Lanes::Int acc[kPixels][kVectors];
+    RBNN_UNROLL
     for (int p = 0; p < kPixels; ++p)
+        RBNN_UNROLL
         for (int v = 0; v < kVectors; ++v) acc[p][v] = Lanes::no_ints();
     for (std::size_t s = 0; s < job.segment_count; ++s) {
         const std::size_t end = job.segments[s].offset + job.segments[s].length;
         for (std::size_t k = job.segments[s].offset; k < end; k += kStepBytes, weights += kBlock * kStepBytes) {
             Lanes::Step w[kVectors];
+            RBNN_UNROLL
             for (int v = 0; v < kVectors; ++v) w[v] = Lanes::load_step(weights + v * Lanes::kCount * kStepBytes);
+            RBNN_UNROLL
             for (int p = 0; p < kPixels; ++p) {
                 const Lanes::Step x = Lanes::all_step(in[p] + k);
+                RBNN_UNROLL
                 for (int v = 0; v < kVectors; ++v) acc[p][v] = Lanes::multiply_add_step(acc[p][v], x, w[v]);
             }
         }
     }
+    RBNN_UNROLL
     for (int p = 0; p < kPixels; ++p)
+        RBNN_UNROLL
         for (int v = 0; v < kVectors; ++v) Lanes::store_ints(sums + p * kBlock + v * Lanes::kCount, acc[p][v]);
 }
 
@@ -315,44 +339,51 @@ struct ConvTile {
     }
 };
 
-template <class Sum>
-constexpr std::size_t kRowsOf = 1;
-template <class Sum>
-constexpr std::size_t kRowsOf<RowPairs<Sum>> = 2 * kRowsOf<Sum>;
-
-// Rows of kPixels pixels, one row after the other.
-template <int kPixels, class Conv, class Number>
-void sum_rows(const Conv& job, std::size_t block, std::size_t position, Number* sums, std::size_t) {
-    sum_pixels<kPixels>(job, block, position, sums);
+// Four rows from the sums they are made of (parts.h, points.h), `kApart` from one to the next, in place.
+template <std::size_t kApart>
+RBNN_INLINE void combine(float* at) {
+    const auto sum = [&](std::size_t i) RBNN_INLINE_LAMBDA { return at[i * kApart]; };
+    const float upper[2] = {sum(0) + sum(2), sum(1) + sum(2)}, lower[2] = {sum(3) + sum(5), sum(4) + sum(5)};
+    const float shared[2] = {sum(6) + sum(8), sum(7) + sum(8)};
+    at[0] = upper[0] + shared[0], at[kApart] = upper[1] + shared[1];
+    at[2 * kApart] = lower[0] + shared[0], at[3 * kApart] = lower[1] + shared[1];
 }
 
-template <int kPixels, class Sum, class Number>
-void sum_rows(const RowPairs<Sum>& job, std::size_t block, std::size_t position, Number* sums, std::size_t channels) {
-    constexpr std::size_t kHalf = kRowsOf<Sum> * kPixels * kBlock;
-    alignas(64) Number shared[kHalf];
-    sum_rows<kPixels>(job.upper, block, position, sums, channels);
-    sum_rows<kPixels>(job.lower, block, position, sums + kHalf, channels);
-    sum_rows<kPixels>(job.shared, block, position, shared, channels);
-    // Sums of channels that do not exist are no numbers yet.
-    for (std::size_t pixel = 0; pixel < kHalf; pixel += kBlock)
-        for (std::size_t i = pixel; i < pixel + channels; ++i) sums[i] += shared[i], sums[kHalf + i] += shared[i];
+template <std::size_t kApart>
+RBNN_INLINE void combine(std::int32_t* at) {
+    const auto sum = [&](std::size_t i) RBNN_INLINE_LAMBDA { return static_cast<std::uint32_t>(at[i * kApart]); };
+    // The points 0, ±1, ±2, 3, ∞.  The rows times 120 = 8·15 modulo 2³²: without a remainder 15 divides by its inverse.
+    const std::uint32_t sum1 = sum(1) + sum(2), difference1 = sum(1) - sum(2), three = sum(5);
+    const std::uint32_t sum2 = sum(3) + sum(4), difference2 = sum(3) - sum(4);
+    const auto whole = [](std::uint32_t row) RBNN_INLINE_LAMBDA {
+        return static_cast<std::int32_t>(static_cast<std::uint32_t>(static_cast<std::int32_t>(row) >> 3) * 0xeeeeeeefu);
+    };
+    const std::uint32_t last = sum(6);
+    at[0] = whole(sum(0) + sum1 + sum2 + three), at[kApart] = whole(difference1 + 2 * difference2 + 3 * three);
+    at[2 * kApart] = whole(sum1 + 4 * sum2 + 9 * three);
+    at[3 * kApart] = whole(difference1 + 8 * difference2 + 27 * three + last);
 }
 
 template <class Number>
 struct FourRowsTile {
     template <int kPixels, class Conv>
     static void run(const FourRows<Conv>& job, std::size_t block, std::size_t position) {
-        const Conv& any = job.sums.upper.upper;
-        const std::size_t rest = any.finish.channels - block * kBlock;
-        alignas(64) Number sums[4 * kPixels * kBlock];
-        sum_rows<kPixels>(job.sums, block, position, sums, rest < kBlock ? rest : kBlock);
+        constexpr std::size_t kApart = kPixels * kBlock;
+        const Finish& finish = job.sums[0].finish;
+        const std::size_t rest = finish.channels - block * kBlock, channels = rest < kBlock ? rest : kBlock;
+        alignas(64) Number sums[kPartsOf<Conv> * kApart];
+        for (std::size_t part = 0; part < kPartsOf<Conv>; ++part)
+            sum_pixels<kPixels>(job.sums[part], block, position, sums + part * kApart);
+        // Sums of channels that do not exist are no numbers yet.
+        for (std::size_t pixel = 0; pixel < kApart; pixel += kBlock)
+            for (std::size_t i = pixel; i < pixel + channels; ++i) combine<kApart>(sums + i);
         std::uint32_t pixels[4 * kPixels];
         for (std::size_t p = 0; p < kPixels; ++p)
             for (std::size_t row = 0; row < 4; ++row) {
                 const std::size_t at = position + p, pixel = (at / job.width * 3 + row) * job.width + at;
                 pixels[row * kPixels + p] = pixel < job.pixels ? static_cast<std::uint32_t>(pixel) : kNoPixel;
             }
-        finish_tile(any.finish, rows_of(any, sums, block), block, pixels, 4 * kPixels);
+        finish_tile(finish, rows_of(job.sums[0], sums, block), block, pixels, 4 * kPixels);
     }
 };
 
@@ -371,6 +402,13 @@ void widen_bytes(const std::uint8_t* in, std::size_t n, std::uint8_t* out) {
         out[i * Lanes::kInt8Bytes] = in[i];
         for (std::size_t j = 1; j < Lanes::kInt8Bytes; ++j) out[i * Lanes::kInt8Bytes + j] = 0;
     }
+}
+
+void mix_rows(const std::uint8_t* const* rows, const std::int16_t* factors, std::size_t n, std::int16_t* __restrict out) {
+    const std::uint8_t *a = rows[0], *b = rows[1], *c = rows[2], *d = rows[3], *e = rows[4], *f = rows[5], *g = rows[6];
+    const std::int16_t t = factors[0], u = factors[1], v = factors[2], w = factors[3], x = factors[4], y = factors[5], z = factors[6];
+    for (std::size_t i = 0; i < n; ++i)
+        out[i] = static_cast<std::int16_t>(a[i] * t + b[i] * u + c[i] * v + d[i] * w + e[i] * x + f[i] * y + g[i] * z);
 }
 
 template <bool kScaled>
@@ -440,17 +478,29 @@ void quantize(const float* x, const float* scale, const float* shift, std::size_
     }
 }
 
+// `n` pixels one after the other, kVectors vectors of each: memory is read in long runs.
+template <int kVectors>
+RBNN_INLINE void max_vectors(const float* const* pixels, std::size_t n, std::size_t first, float* out) {
+    Lanes::Float most[kVectors];
+    RBNN_UNROLL
+    for (int v = 0; v < kVectors; ++v) most[v] = Lanes::load(pixels[0] + first + v * static_cast<int>(Lanes::kCount));
+    for (std::size_t i = 1; i < n; ++i)
+        RBNN_UNROLL
+        for (int v = 0; v < kVectors; ++v)
+            most[v] = Lanes::larger(most[v], Lanes::load(pixels[i] + first + v * static_cast<int>(Lanes::kCount)));
+    RBNN_UNROLL
+    for (int v = 0; v < kVectors; ++v) Lanes::store(out + first + v * static_cast<int>(Lanes::kCount), most[v]);
+}
+
 // out = the largest of `n` pixels of `channels` values.
 void max_of(const float* const* pixels, std::size_t n, std::size_t channels, float* out) {
     std::size_t c = 0;
-    for (; c + Lanes::kCount <= channels; c += Lanes::kCount) {
-        Lanes::Float most = Lanes::load(pixels[0] + c);
-        for (std::size_t i = 1; i < n; ++i) most = Lanes::larger(most, Lanes::load(pixels[i] + c));
-        Lanes::store(out + c, most);
-    }
+    for (; c + kBlock <= channels; c += kBlock) max_vectors<kBlock / Lanes::kCount>(pixels, n, c, out);
+    for (; c + Lanes::kCount <= channels; c += Lanes::kCount) max_vectors<1>(pixels, n, c, out);
     for (; c < channels; ++c) {
-        out[c] = pixels[0][c];
-        for (std::size_t i = 1; i < n; ++i) out[c] = out[c] < pixels[i][c] ? pixels[i][c] : out[c];
+        float most = pixels[0][c];
+        for (std::size_t i = 1; i < n; ++i) most = most < pixels[i][c] ? pixels[i][c] : most;
+        out[c] = most;
     }
 }
 

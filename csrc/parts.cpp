@@ -3,7 +3,6 @@
 namespace rbnn {
 namespace {
 
-// So few weights that the parts of a sum of whole numbers, too, are below 2³¹.
 constexpr std::size_t kShortestRow = 16, kLargestWeight = std::size_t{1} << 14, kFewestRows = 8;
 
 // Row `row` of a plane of the operand, times the sum of some rows of the weights.
@@ -26,7 +25,7 @@ void split(const Terms& terms, std::size_t distance, std::size_t plane, Terms (&
             Term lower{term.plane + plane, terms[j].row, terms[j].shares};
             for (Part::Share& share : lower.shares) {
                 both.push_back(share);
-                share.sign = -share.sign;
+                share.factor = -share.factor;
             }
             parts[1].push_back(std::move(lower));
             break;
@@ -36,6 +35,9 @@ void split(const Terms& terms, std::size_t distance, std::size_t plane, Terms (&
     }
 }
 
+// Rows of the picture in the operand, margins included, and of each kind of differences.
+std::size_t plane_rows(const Window& window) { return window.y.padded() + 4 * window.y.stride; }
+
 }  // namespace
 
 bool fours_pay(const Window& window, std::size_t channels, std::size_t outputs) {
@@ -44,24 +46,18 @@ bool fours_pay(const Window& window, std::size_t channels, std::size_t outputs) 
            window.y.count >= kFewestRows && row >= kShortestRow && row * window.y.kernel * outputs <= kLargestWeight;
 }
 
-std::size_t plane_rows(const Window& window, bool by_fours) {
-    return window.y.padded() + (by_fours ? 4 * window.y.stride : 0);
-}
-
-std::size_t operand_rows(const Window& window, bool by_fours) {
-    return plane_rows(window, by_fours) * (by_fours ? 4 : 1);
-}
-
-Parts lay_out_parts(const Window& window, std::size_t row, std::size_t pixel, std::size_t tap, std::size_t value,
-                    bool by_fours) {
+Parts lay_out_sum(const Window& window, std::size_t row, std::size_t pixel, std::size_t tap, std::size_t value) {
     Taps taps = lay_out(window, row, pixel, tap);
-    if (!by_fours) {
-        std::size_t all = 0;
-        for (const Segment& segment : taps.segments) all += segment.length;
-        return {std::move(taps.offsets), {Part{std::move(taps.segments), all / value, {{{0, 1}}}}}};
-    }
+    std::size_t all = 0;
+    for (const Segment& segment : taps.segments) all += segment.length;
+    return {std::move(taps.offsets), {Part{std::move(taps.segments), all / value, {{{0, 1}}}}}};
+}
+
+std::size_t difference_rows(const Window& window) { return 4 * plane_rows(window); }
+
+Parts lay_out_differences(const Window& window, std::size_t row, std::size_t pixel) {
     Parts parts;
-    const std::size_t run = window.x.kernel * pixel, stride = window.y.stride, rows = plane_rows(window, true);
+    const std::size_t run = window.x.kernel * pixel, stride = window.y.stride, rows = plane_rows(window);
     Terms kernel, twos[3];
     for (std::size_t r = 0; r < window.y.kernel; ++r) kernel.push_back({0, r, {{r, 1}}});
     split(kernel, 2 * stride, 2, twos);
@@ -69,7 +65,7 @@ Parts lay_out_parts(const Window& window, std::size_t row, std::size_t pixel, st
         Terms ones[3];
         split(two, stride, 1, ones);
         for (Terms& one : ones) {
-            Part part{{}, run / value, {}};
+            Part part{{}, run, {}};
             for (Term& term : one) {
                 part.segments.push_back({static_cast<std::uint32_t>((term.plane * rows + term.row) * row),
                                          static_cast<std::uint32_t>(run)});
@@ -79,8 +75,26 @@ Parts lay_out_parts(const Window& window, std::size_t row, std::size_t pixel, st
         }
     }
     for (std::size_t y = 0; y < window.y.count; y += 4)
-        for (std::size_t x = 0; x < window.x.count; ++x) parts.offsets.push_back(taps.offsets[y * window.x.count + x]);
+        for (std::size_t x = 0; x < window.x.count; ++x)
+            parts.offsets.push_back(static_cast<std::uint32_t>(window.y.start(y) * row + window.x.start(x) * pixel));
     return parts;
+}
+
+void make_differences(const Window& window, std::size_t row, float* operand, int threads) {
+    const std::size_t rows = plane_rows(window), stride = window.y.stride, padded = window.y.padded();
+    std::fill_n(operand + padded * row, (rows - padded) * row, 0.0f);
+    const auto subtract = [&](std::size_t from, std::size_t to, std::size_t distance) {
+        float *x = operand + from * rows * row, *result = operand + to * rows * row;
+        parallel_for(rows - distance, 16, threads, [&](std::size_t begin, std::size_t end) {
+            const float *above = x + begin * row, *below = above + distance * row;
+            for (std::size_t i = 0; i < (end - begin) * row; ++i) result[begin * row + i] = above[i] - below[i];
+        });
+        // Only output rows that do not exist, below the last of a number that is no multiple of four, look there.
+        std::fill_n(result + (rows - distance) * row, distance * row, 0.0f);
+    };
+    subtract(0, 1, stride);
+    subtract(0, 2, 2 * stride);
+    subtract(2, 3, stride);
 }
 
 }  // namespace rbnn

@@ -1,4 +1,5 @@
-// The sums that a convolution of numbers (not bits) is made of: one, or nine for four output rows at a time.
+// The sums that a convolution of numbers (not bits) is made of: one, or several for four output rows at a time, nine of floats, and
+// of whole numbers seven (points.h).
 //
 // Two output rows, d input rows apart, see of the kernel's rows r and r + d
 //
@@ -17,12 +18,11 @@
 
 namespace rbnn {
 
-// A sum over segments of the operand.  The operand is the picture with its margin; below it, where rows are taken by fours, its
-// differences by one stride, by two strides, and the differences of these by one.
+// A sum over segments of the operand.
 struct Part {
     struct Share {
         std::size_t row;
-        int sign;
+        int factor;
     };
     std::vector<Segment> segments;
     std::size_t run;                        // values of the kernel that one weight row is made of
@@ -34,16 +34,16 @@ struct Part {
     double weight(const Number* weight, std::size_t tap) const {
         double sum = 0.0;
         for (const Share& share : rows[tap / run])
-            sum += share.sign * static_cast<double>(weight[share.row * run + tap % run]);
+            sum += share.factor * static_cast<double>(weight[share.row * run + tap % run]);
         return sum;
     }
 };
 
 struct Parts {
     std::vector<std::uint32_t> offsets;  // per position: its first tap.  By fours: four output rows have one row of positions
-    std::vector<Part> all;               // the sum; by fours: upper, lower and shared of upper, of lower and of shared
+    std::vector<Part> all;               // the sum; by fours: those that four rows are made of
 
-    bool by_fours() const { return all.size() == 9; }
+    bool by_fours() const { return all.size() > 1; }
     std::size_t taps() const {
         std::size_t sum = 0;
         for (const Part& part : all) sum += part.taps();
@@ -54,43 +54,14 @@ struct Parts {
 // Whether it saves more than it costs: long rows, and weights that stay in the cache though they become more.
 bool fours_pay(const Window& window, std::size_t channels, std::size_t outputs);
 
-// Rows of the picture in the operand, margins included, and of each kind of differences.
-std::size_t plane_rows(const Window& window, bool by_fours);
-// Rows of the operand.
-std::size_t operand_rows(const Window& window, bool by_fours);
-
 // The operand has rows of `row` and pixels of `pixel` units, of which a tap takes the first `tap`; a value is `value` units.
-Parts lay_out_parts(const Window& window, std::size_t row, std::size_t pixel, std::size_t tap, std::size_t value, bool by_fours);
+Parts lay_out_sum(const Window& window, std::size_t row, std::size_t pixel, std::size_t tap, std::size_t value);
 
-// Calls body(block, first, last) for the positions of each block, about `chunk` at a time.
-template <class Body>
-void over_blocks(std::size_t blocks, std::size_t positions, std::size_t chunk, int threads, const Body& body) {
-    chunk = std::clamp<std::size_t>(chunk / 6 * 6, 6, std::max<std::size_t>(positions, 6));  // whole tiles
-    const std::size_t chunks = (positions + chunk - 1) / chunk;
-    parallel_for(blocks * chunks, 1, threads, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i)
-            body(i / chunks, i % chunks * chunk, std::min((i % chunks + 1) * chunk, positions));
-    });
-}
-
+// Upper, lower and shared of upper, of lower and of shared.  The operand is the picture with its margin, and below it its
+// differences by one stride, by two strides, and the differences of these by one: so many rows.
+Parts lay_out_differences(const Window& window, std::size_t row, std::size_t pixel);
+std::size_t difference_rows(const Window& window);
 // Fills the rows of an operand below the picture.  `row`: numbers in a row.
-template <class Number>
-void make_differences(const Window& window, std::size_t row, Number* operand, int threads) {
-    const std::size_t rows = plane_rows(window, true), stride = window.y.stride, padded = window.y.padded();
-    std::fill_n(operand + padded * row, (rows - padded) * row, Number{0});
-    const auto subtract = [&](std::size_t from, std::size_t to, std::size_t distance) {
-        Number *x = operand + from * rows * row, *result = operand + to * rows * row;
-        parallel_for(rows - distance, 16, threads, [&](std::size_t begin, std::size_t end) {
-            const Number *above = x + begin * row, *below = above + distance * row;
-            for (std::size_t i = 0; i < (end - begin) * row; ++i)
-                result[begin * row + i] = static_cast<Number>(above[i] - below[i]);
-        });
-        // Only output rows that do not exist, below the last of a number that is no multiple of four, look there.
-        std::fill_n(result + (rows - distance) * row, distance * row, Number{0});
-    };
-    subtract(0, 1, stride);
-    subtract(0, 2, 2 * stride);
-    subtract(2, 3, stride);
-}
+void make_differences(const Window& window, std::size_t row, float* operand, int threads);
 
 }  // namespace rbnn

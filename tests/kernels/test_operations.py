@@ -214,6 +214,20 @@ def test_four_rows_at_a_time(kernels: str, kind: str, kernel: list[int], stride:
 
 
 @every_kernel
+@pytest.mark.parametrize("weight", [-128, 127])
+def test_four_rows_of_the_largest_sums(kernels: str, weight: int) -> None:
+    """512 taps are the most that are taken by fours: 120 times their sum fits 32 bits."""
+    window = {"kernel": [16, 8], "stride": [1, 1], "padding": [3, 3], "dilation": [1, 1]}
+    shape = convolved({**window, "size": [32, 32]}, 3)
+    tensors = {"weight": np.full((3, 16, 8, 4), weight, np.int8)}
+    graph = one_operation("int8_conv", {"x": (32, 32, 4)}, {"float": shape}, tensors, window)
+    image = np.full((1, 32 * 32 * 4, 1, 1), 9, np.float32)
+    wanted = expected(graph, image)
+    assert 512 * 255 * weight in wanted
+    np.testing.assert_array_equal(Session(graph, kernels=kernels)(image), wanted)
+
+
+@every_kernel
 @often
 @given(data=st.data())
 def test_quantize(kernels: str, data: st.DataObject) -> None:
