@@ -1,7 +1,7 @@
 """What stands in the paper's tables: rows, their networks and methods, and the accuracies that the paper prints.
 
-A row's ``options`` are what makes it this row.  Every other option of its method has the project's default, but RBNN
-rotates as published.
+A row's ``options`` are what makes it this row.  Every other option of its method has the project's default, but those
+in ``PUBLISHED``.
 """
 
 from dataclasses import dataclass, field
@@ -12,8 +12,9 @@ from rbnn.errors import ConfigError, UnknownName
 PARTS = ("rotation", "alpha", "estimator")
 """The options of RBNN that rows switch off and on: the paper's R, A and T."""
 
-PUBLISHED = {"rotate_until": 1.0}
-"""Where the published RBNN differs from the project's default: it rotates before every epoch, to the end."""
+PUBLISHED: dict[str, dict[str, Any]] = {"rbnn": {"rotate_until": 1.0}, "xnor-net": {"gradient": "sgd"}}
+"""Where published runs differ from the project's defaults: RBNN rotates before every epoch, to the end, and XNOR-Net's
+gradient has the factor that its public code has with SGD."""
 
 OF_A_PART = {"rotation": ("cycles", "rotate_until"), "alpha": ("beta_start", "beta_decay")}
 """Options that mean nothing where the part is switched off."""
@@ -35,8 +36,8 @@ class Row:
         """Every option of the row's method.  ``more`` holds for RBNN; what makes the row stays, and options of a part
         that the row does not have keep their defaults, so that it is the same run with and without them."""
         idle = [key for part, keys in OF_A_PART.items() if self.options.get(part) == "none" for key in keys]
-        meant = {key: value for key, value in (PUBLISHED | more).items() if key not in idle}
-        return defaults | (meant if self.method == "rbnn" else {}) | self.options
+        meant = PUBLISHED.get(self.method, {}) | (more if self.method == "rbnn" else {})
+        return defaults | {key: value for key, value in meant.items() if key not in idle} | self.options
 
 
 @dataclass(frozen=True)
