@@ -63,7 +63,7 @@ TRAIN = ["train", "digits", *SMALL]
         (["train", "option.toml"], "did you mean 'rotation'?"),
         (["train", "contradiction.toml", *SMALL], "needs alpha = 'none' too"),
         (["train", "x" * 300], "File name too long"),
-        (["eval", "nothing"], "there is no checkpoint nothing"),
+        (["eval", "nothing"], "there is no checkpoint, run or packed file nothing, and no pretrained network"),
         (["eval", "empty directory"], "empty directory holds neither best.pt nor last.pt"),
         (["eval", "text.pt"], "text.pt is not a readable checkpoint"),
         (["eval", "half.pt"], "half.pt is not a readable checkpoint"),

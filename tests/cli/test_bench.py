@@ -102,7 +102,7 @@ def test_the_table_says_what_to_install(net: Path) -> None:
     [
         (["bench"], "say what to measure"),
         (["bench", "none.rbnn"], "none.rbnn: no such file"),
-        (["bench", "none"], "there is no checkpoint none"),
+        (["bench", "none"], "there is no checkpoint, run or packed file none,"),
         (["bench", "NET", "--against", "tensorflow"], "unknown engine 'tensorflow'"),
         (["bench", "NET", "--against", "openvin"], "did you mean 'openvino'?"),
         (["bench", "NET", "--threads", "0"], "threads 1 to 1024"),

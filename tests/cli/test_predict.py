@@ -147,6 +147,10 @@ def variant(name: str) -> Graph:
         (["predict", "net.rbnn", "image-folder"], "image-folder cannot be read as a picture"),
         (["predict", "net.rbnn", "picture.png", "--top", "0"], "top is at least 1, got 0"),
         (["predict", "none.rbnn", "picture.png"], "none.rbnn: no such file"),
+        (
+            ["predict", "none", "picture.png"],
+            "no pretrained network of that name: `rbnn models --pretrained` lists them",
+        ),
         (["predict", "text.rbnn", "picture.png"], "text.rbnn: not a packed network"),
         (["predict", "half.rbnn", "picture.png"], "half.rbnn: not a packed network, or only a part of one"),
         (["predict", "picture.png", "picture.png"], "picture.png is not a readable checkpoint"),

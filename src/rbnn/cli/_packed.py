@@ -3,17 +3,33 @@
 import os
 from pathlib import Path
 
-from rbnn.errors import ConfigError
+from rbnn.errors import CheckpointError, ConfigError
 from rbnn.graph import Graph
 
 SUFFIX = ".rbnn"
 
 
-def find_net(net: Path) -> Path:
+def by_name(net: Path) -> Path:
     """NET as a path: a pretrained network's name stands for its packed file."""
     from rbnn.runtime import pretrained
 
     return pretrained.path(str(net)) if str(net) in pretrained.names() and not net.exists() else net
+
+
+def find_net(net: Path) -> Path:
+    """The same, where NET must be there; said before anything is imported that only a checkpoint needs."""
+    path = by_name(net)
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        if path.suffix != SUFFIX:  # or its reader says so
+            raise CheckpointError(
+                f"there is no checkpoint, run or packed file {net}, and no pretrained network of that name: "
+                "`rbnn models --pretrained` lists them"
+            ) from None
+    except (OSError, ValueError):
+        pass  # whoever reads it says what is wrong
+    return path
 
 
 def is_packed(path: Path) -> bool:
