@@ -32,7 +32,9 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
     assert first == "4 to train, 2 side by side: 1 epochs of 64 images each"
     told = (f"{row}, seed {seed}: 1 of 1 epochs, test " for row in ("B+T+R+A", "xnor-net") for seed in (0, 1))
     assert [line.rpartition("test ")[0] + "test " for line in sorted(others)] == list(told)
-    directories = [out / name / f"seed-{seed}" for name in (FULL, "xnor-net-resnet20-bireal") for seed in (0, 1)]
+    directories = [
+        out / name / f"seed-{seed}" for name in (FULL, "xnor-net-resnet20-bireal-gradient=sgd") for seed in (0, 1)
+    ]
     for directory in directories:
         assert {"config.toml", "log.jsonl", "last.pt", "best.pt"} <= {path.name for path in directory.iterdir()}
 
