@@ -73,9 +73,9 @@ struct Int8Conv {
 
 // The sums that four output rows are made of (parts.h): differences of floats, points of whole numbers (points.h).
 template <class Conv>
-constexpr std::size_t kPartsOf = 9;
+inline constexpr std::size_t kPartsOf = 9;
 template <>
-constexpr std::size_t kPartsOf<Int8Conv> = 7;
+inline constexpr std::size_t kPartsOf<Int8Conv> = 7;
 
 // Four output rows at a time, `width` pixels each; positions count the pixels of every fourth row.  All finish alike.
 template <class Conv>

@@ -59,9 +59,15 @@ def test_help_needs_neither_torch_nor_numpy() -> None:
 
 
 def test_without_torch_a_command_says_what_to_install() -> None:
-    done = fresh(WITHOUT_TORCH, "eval", "net")
+    done = fresh(WITHOUT_TORCH, "eval", ".")
     assert done.returncode == 2
     assert done.stderr == "rbnn: `rbnn eval` needs torch: pip install 'rbnn[train]'\n"
+
+
+def test_without_torch_a_network_that_is_not_there_is_the_trouble() -> None:
+    done = fresh(WITHOUT_TORCH, "eval", "net")
+    assert done.returncode == 2
+    assert done.stderr.startswith("rbnn: there is no checkpoint, run or packed file net, and no pretrained network ")
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("trian", "train"), ("evaluate", "eval"), ("model", "models")])

@@ -51,6 +51,7 @@ def configs(draw: st.DrawFn) -> TrainConfig:
         batch_size=accumulate * draw(st.integers(1, 64)),
         accumulate=accumulate,
         lr=draw(NUMBERS),
+        binary_lr=draw(NUMBERS),
         momentum=draw(st.floats(0, 1, exclude_max=True)),
         weight_decay=draw(NUMBERS),
         decay=draw(st.sampled_from(["weights", "all"])),

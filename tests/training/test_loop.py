@@ -310,6 +310,7 @@ def test_a_run_is_not_overwritten(uninterrupted: Path) -> None:
     ("key", "value"),
     [
         ("lr", 0.1),
+        ("binary_lr", 3.0),
         ("seed", 7),
         ("epochs", 3),
         ("options", {"alpha": "layer"}),

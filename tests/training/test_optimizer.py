@@ -8,7 +8,7 @@ from torch import nn
 from rbnn.models import create_model
 from rbnn.nn import BinaryConv2d, binary_layers
 from rbnn.training.config import TrainConfig
-from rbnn.training.optimizer import create_optimizer, learning_rate, parameter_groups
+from rbnn.training.optimizer import create_optimizer, learning_rate, parameter_groups, set_learning_rate
 
 
 def decays(model: nn.Module, weight_decay: float, decay: str) -> dict[str, float]:
@@ -61,6 +61,19 @@ def test_the_optimizer_is_sgd_with_these_groups() -> None:
         (0.3, 0.7, 5e-4, False),
         (0.3, 0.7, 0.0, False),
     }
+
+
+def test_weights_behind_signs_learn_at_their_own_rate() -> None:
+    model = create_model("resnet20-bireal", image_size=8)
+    optimizer = create_optimizer(model, TrainConfig(lr=0.3, binary_lr=5.0))
+    behind_signs = {id(layer.weight) for _, layer in binary_layers(model)}
+    assert len(behind_signs) == 18
+    for peak in (0.3, 0.02):
+        set_learning_rate(optimizer, peak)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                assert group["lr"] == pytest.approx(5 * peak if id(parameter) in behind_signs else peak)
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
 
 
 def test_learning_rate_at_start_peak_middle_and_end() -> None:

@@ -16,6 +16,8 @@ from rbnn.models import model_names
 CONFIG_NAME = "config.toml"
 LARGEST_RECIPE = 1 << 20
 PATHS = ("data_dir", "out", "start_from")
+RATES = ("lr", "binary_lr", "momentum", "weight_decay", "warmup")
+COUNTS = ("seed", "limit", "image_size", "workers", "threads")
 MOST_THREADS = 1024
 """More than any machine has; OpenMP dies of numbers that are typing errors."""
 
@@ -68,6 +70,8 @@ class TrainConfig:
     """Micro-batches per step: gradients of so many parts of a batch are added up before the optimiser steps."""
     lr: float = 0.1
     """Peak learning rate of SGD; cosine to 0 after a linear warm-up."""
+    binary_lr: float = 1.0
+    """Learning rate of the weights behind the signs of binary layers, as a multiple of `lr`: how fast signs change."""
     momentum: float = 0.9
     """Momentum of SGD."""
     weight_decay: float = 1e-4
@@ -112,7 +116,7 @@ class TrainConfig:
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is at least 1, got {getattr(self, name)}")
-        for name in ("lr", "momentum", "weight_decay", "warmup", "seed", "limit", "image_size", "workers", "threads"):
+        for name in RATES + COUNTS:
             if not 0 <= getattr(self, name) < 2**63:
                 raise ConfigError(f"{name} is 0 or more and below 2^63, got {getattr(self, name)}")
         if self.threads > MOST_THREADS:

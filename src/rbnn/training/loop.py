@@ -28,7 +28,7 @@ from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_para
 from rbnn.training.evaluate import evaluate
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
 from rbnn.training.log import RunLog
-from rbnn.training.optimizer import create_optimizer, learning_rate
+from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
 from rbnn.training.soundness import broken_gradient, broken_output, gradients_finite, notices
 
 
@@ -124,6 +124,7 @@ class _Run:
         self.optimizer = create_optimizer(self.model, config)
         self.schedule = BinarySchedule(self.model, self.optimizer, config.epochs)
         self.epoch, self.step, self.best_top1, self.sums = 0, 0, -1.0, Sums()
+        self.rate = config.lr
         self.initial = self.previous = initial_signs(self.model)
         if resuming:
             self._resume(last)
@@ -230,9 +231,8 @@ class _Run:
                 raise KeyboardInterrupt
 
     def _train_step(self, images: Tensor, labels: Tensor) -> None:
-        progress = self.epoch + self.step / len(self.batches)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, progress)
+        self.rate = learning_rate(self.config, self.epoch + self.step / len(self.batches))
+        set_learning_rate(self.optimizer, self.rate)
         self.optimizer.zero_grad(set_to_none=True)
         parts = self.config.accumulate
         if len(labels) % parts:
@@ -271,7 +271,7 @@ class _Run:
         for name, layer in self.schedule.layers:
             values |= {f"{name}.method.{part}": tensor for part, tensor in layer.method.named_buffers()}
             values[f"the progress of {name}"] = -1.0 if layer.method.progress is None else layer.method.progress
-        values["the learning rate"] = float(self.optimizer.param_groups[0]["lr"])
+        values["the learning rate"] = self.rate
         return values
 
     def _diverged(self, what: str) -> TrainingError:
@@ -290,10 +290,9 @@ class _Run:
             raise self._diverged(f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch}")
         if self.log is not None:
             layers = layer_figures(self.model, self.initial, self.previous)
-            rate = float(self.optimizer.param_groups[0]["lr"])
             entry = {
                 "epoch": self.epoch,
-                "lr": rate,
+                "lr": self.rate,
                 "loss": sums.loss / sums.images,
                 "train_top1": 100 * sums.hit1 / sums.images,
                 "test_loss": tested["loss"],
@@ -301,7 +300,7 @@ class _Run:
                 "top5": tested["top5"],
                 "images_per_second": sums.images / sums.seconds,
                 "layers": layers,
-                "notices": notices(self.model, layers, rate / self.config.lr if self.config.lr else 0.0),
+                "notices": notices(self.model, layers, self.rate / self.config.lr if self.config.lr else 0.0),
             }
             self.log.add(entry)
             self.progress.epoch(entry)

@@ -10,27 +10,43 @@ from rbnn.nn import binary_layers
 from rbnn.training.config import TrainConfig
 
 
-def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "all") -> list[dict[str, Any]]:
-    """Parameters by weight decay.  ``weights``: those of convolutions and linear layers get it, batch norm, biases and
-    the methods' scales do not, and what a method names in ``decay_factors`` (β) gets its own.  ``all``: every one."""
+def parameter_groups(
+    model: nn.Module, weight_decay: float, decay: str = "all", binary_lr: float = 1.0
+) -> list[dict[str, Any]]:
+    """Parameters by weight decay and learning rate.  ``weights``: those of convolutions and linear layers get decay,
+    batch norm, biases and the methods' scales do not, and what a method names in ``decay_factors`` (β) gets its own.
+    ``all``: every one.  The weights of binary layers learn ``binary_lr`` times as fast as the others."""
     factors: dict[int, float] = {}
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             factors[id(module.weight)] = 1.0
+    binary = set()
     for _, layer in binary_layers(model):
+        binary.add(id(layer.weight))
         own = layer.method.decay_factors()
         factors[id(layer.weight)] = own.get("layer.weight", 1.0)
         factors |= {id(p): own[name] for name, p in layer.method.named_parameters() if name in own}
     default = 1.0 if decay == "all" else 0.0
-    groups: dict[float, list[nn.Parameter]] = {}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():
-        groups.setdefault(weight_decay * factors.get(id(parameter), default), []).append(parameter)
-    return [{"params": parameters, "weight_decay": value} for value, parameters in groups.items()]
+        speed = binary_lr if id(parameter) in binary else 1.0
+        groups.setdefault((weight_decay * factors.get(id(parameter), default), speed), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": value, "speed": speed} for (value, speed), parameters in groups.items()
+    ]
 
 
 def create_optimizer(model: nn.Module, config: TrainConfig) -> SGD:
-    groups = parameter_groups(model, config.weight_decay, config.decay)
-    return SGD(groups, config.lr, momentum=config.momentum, foreach=True)
+    groups = parameter_groups(model, config.weight_decay, config.decay, config.binary_lr)
+    optimizer = SGD(groups, config.lr, momentum=config.momentum, foreach=True)
+    set_learning_rate(optimizer, config.lr)
+    return optimizer
+
+
+def set_learning_rate(optimizer: SGD, rate: float) -> None:
+    """``rate`` for all parameters, and its multiple for those that learn faster."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["speed"]
 
 
 def warmup_epochs(config: TrainConfig) -> float:
