@@ -40,14 +40,14 @@ class XNORNet(Method):
     def weight(self, w: Tensor) -> Tensor:
         magnitude = per_filter(mean_magnitude(w), w)
         signs = binarize(w, self.derivative(self.estimator))
+        if self.gradient == "paper":
+            magnitude = magnitude.detach()
+            return straight_through(magnitude * signs, magnitude * signs + w / w[0].numel())
+        made = magnitude * signs
         if self.gradient == "exact":
-            return magnitude * signs
-        if self.gradient == "sgd":
-            made = magnitude * signs
-            centred = 1 - 1 / w.shape[1] if w.shape[1] > 1 else 1  # what after_step leaves of a step in one weight
-            return straight_through(made, made * (w[0].numel() * centred))
-        magnitude = magnitude.detach()
-        return straight_through(magnitude * signs, magnitude * signs + w / w[0].numel())
+            return made
+        centred = 1 - 1 / w.shape[1] if w.shape[1] > 1 else 1  # what after_step leaves of a step in one weight
+        return straight_through(made, made * (w[0].numel() * centred))
 
     def binarization(self) -> Binarization:
         return Binarization(self.derivative(self.estimator))
