@@ -144,6 +144,8 @@ def show(rows: dict[str, dict[str, Any]], load: dict[str, float]) -> None:
     for name, row in rows.items():
         times = [f"{each['best_ms']:.2f}" for each in row["contenders"]]
         print(f"| {name} | {' | '.join(times)} |")
+    if of_bytes := [name for name, row in rows.items() if row["contenders"][0]["pictures"] == "uint8"]:
+        print(f"\nours takes pictures of bytes, the others the same ones as float32: {'; '.join(of_bytes)}")
     print("\n| network | rival | times faster | wanted | |\n|---|---|---|---|---|")
     for name, row in rows.items():
         for rival, floor in row["floors"].items():

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packed_networks import image_for, one_operation, signs, small_network
+from packed_networks import image_for, one_operation, picture_network, signs, small_network
 
 from rbnn.analysis.float_twin import float_twin, without_bytes
 from rbnn.analysis.rivals import contenders
-from rbnn.graph import Graph
+from rbnn.analysis.rivals.compare import noise
+from rbnn.graph import Graph, Input
 from rbnn.kinds import ACTIVATIONS, KINDS
 from rbnn.runtime import Session, reference
 
@@ -210,6 +211,18 @@ def test_the_contenders_answer_the_same_question() -> None:
         if not name.endswith("int8"):  # coarse steps, which thresholds make coarser
             wanted = exact if name.endswith("1-bit") else twin
             np.testing.assert_allclose(answer.reshape(wanted.shape), wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_all_contenders_see_the_same_pictures() -> None:
+    session = Session(picture_network())
+    pixels, images = noise(session, 4)
+    assert (pixels.dtype, images.dtype, images.shape) == (np.uint8, np.float32, (4, 3, 8, 8))
+    np.testing.assert_allclose(images, (pixels / 255 - 0.5) / 0.25, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(session(pixels), session(images))
+    for graph in (small_network(), replace(picture_network(), input=Input("image"))):  # the last has no mean and std
+        ours, others = noise(Session(graph), 2)
+        assert ours.dtype == np.float32
+        np.testing.assert_array_equal(ours, others)
 
 
 def test_int8_is_the_network_in_coarser_numbers() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from answers import WITHOUT_TORCH, Rbnn
-from packed_networks import small_network
+from packed_networks import picture_network, small_network
 
 from rbnn import packfile
 from rbnn.cli.bench import Bench, run
@@ -58,6 +58,7 @@ def test_a_network_beside_other_engines(net: Path, rbnn: Rbnn) -> None:
         ("openvino", "float32"), ("openvino", "int8"), ("openvino", "1-bit"),
     ]  # fmt: skip
     ours = rows["rbnn", "1-bit"]["best_ms"]
+    assert {row["pictures"] for row in rows.values()} == {"float32"}
     for row in rows.values():
         assert 0 < row["best_ms"] <= row["median_ms"]
         assert row["ratio"] == pytest.approx(row["best_ms"] / ours, rel=0.02)
@@ -65,6 +66,18 @@ def test_a_network_beside_other_engines(net: Path, rbnn: Rbnn) -> None:
     assert found["float_bytes"] == 4 * (432 + 2304 + 32 + 4608 + 32 + 768 + 24 + 120 + 5)
     assert found["openvino_binary"]["layers"] == found["openvino_binary"]["exact"] == 3
     assert found["openvino_binary"]["largest_difference"] < 1e-3
+
+
+def test_a_network_of_bytes_gets_bytes_and_the_others_the_same_pictures(tmp_path: Path, rbnn: Rbnn) -> None:
+    pytest.importorskip("openvino")
+    pytest.importorskip("onnxruntime")
+    packfile.write(picture_network(), tmp_path / "net.rbnn")
+    words = ("bench", tmp_path / "net.rbnn", "--seconds", "0.01", "--batch", "3", "--against", "openvino")
+    found = json.loads(rbnn(*words, "--json").out)
+    assert [row["pictures"] for row in found["contenders"]] == ["uint8", "float32", "float32", "float32"]
+    assert found["input"] == [3, 8, 8]
+    assert found["openvino_binary"]["largest_difference"] < 1e-4
+    assert "rbnn was given pictures of bytes" in rbnn(*words).out
 
 
 def test_a_run_directory_is_exported_first(run_directory: Path, rbnn: Rbnn) -> None:

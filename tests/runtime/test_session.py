@@ -150,6 +150,8 @@ def test_an_int8_stem_gives_the_same_for_bytes_and_for_what_they_are_normalised_
     pictures = np.random.default_rng(0).integers(0, 256, (3, 3, 8, 8), np.uint8)
     normalised = normalise(pictures.transpose(0, 2, 3, 1), graph.input.mean, graph.input.std)
     session = Session(graph)
+    assert session.takes_bytes
+    assert not Session(small_network()).takes_bytes
     np.testing.assert_array_equal(session(pictures), session(normalised))
     np.testing.assert_allclose(session(normalised), reference.run(graph, normalised), rtol=1e-4, atol=1e-4)
 

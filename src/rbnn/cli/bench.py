@@ -43,8 +43,8 @@ class Bench:
     """Spent on each contender or layer."""
     json: bool = False
     """Print JSON.  Of a network: net, bytes, float_bytes (of the float twin), kernels, threads, batch, input,
-    contenders (engine, numbers, best_ms, median_ms, calls, ratio: its best time over ours), openvino_binary (layers,
-    exact, largest_difference) or null, left_out."""
+    contenders (engine, numbers, pictures: float32 or uint8, what it was given, best_ms, median_ms, calls, ratio: its
+    best time over ours), openvino_binary (layers, exact, largest_difference) or null, left_out."""
 
 
 def run(options: Bench) -> None:
@@ -143,6 +143,8 @@ def _print(figures: dict[str, Any]) -> None:
         ratio = "" if row["engine"] == "rbnn" else f"{row['ratio']:.2f}×"
         table.add_row(row["engine"], row["numbers"], f"{row['best_ms']:.3f}", f"{row['median_ms']:.3f}", ratio)
     console.print(table)
+    if figures["contenders"][0]["pictures"] == "uint8":
+        console.print("rbnn was given pictures of bytes, which its first layer takes; the others the same as float32.")
     console.print(
         f"{as_size(figures['bytes'])}, the float twin {as_size(figures['float_bytes'])}: "
         f"{figures['float_bytes'] / figures['bytes']:.1f}× smaller."

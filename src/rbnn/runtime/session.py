@@ -44,6 +44,11 @@ class Session:
         return str(self._program.kernels)
 
     @property
+    def takes_bytes(self) -> bool:
+        """Whether pictures of bytes enter as they are: the first layer works on them.  Elsewhere they become floats."""
+        return bool(self._program.takes_bytes)
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, where the file has them."""
         return self.graph.input.classes
@@ -52,7 +57,7 @@ class Session:
         array = np.asarray(images)
         try:
             answer: NDArray[np.float32]
-            if array.dtype == np.uint8 and self._program.takes_bytes:
+            if array.dtype == np.uint8 and self.takes_bytes:
                 answer = self._program.run_bytes(self._shaped(array), self.threads)
             else:
                 answer = self._program.run(self._checked(array), self.threads)

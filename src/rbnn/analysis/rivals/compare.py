@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rbnn.analysis.race import race
 from rbnn.analysis.rivals.contenders import our_engine, rivals
 from rbnn.analysis.rivals.exactness import exact_layers
+from rbnn.data.preprocess import normalise
 from rbnn.graph import Graph
-from rbnn.runtime.session import choose_kernels
+from rbnn.runtime import Session
 
 
 def compare(
@@ -21,9 +23,9 @@ def compare(
     progress: Callable[[str], None] = lambda said: None,
 ) -> dict[str, Any]:
     """Our engine and ``engines``, which are installed, on pictures of noise; ``seconds`` for each contender."""
-    height, width, channels = graph.buffers[graph.input.buffer].shape
-    images = np.random.default_rng(1).normal(size=(batch, channels, height, width)).astype(np.float32)
-    ours = our_engine(graph, images, threads)
+    session = Session(graph, threads)
+    pictures, images = noise(session, batch)
+    ours = our_engine(session, pictures)
     contenders = {ours.name: ours}
     for rival in rivals(graph, images, threads, engines):
         contenders[rival.name] = rival
@@ -40,14 +42,15 @@ def compare(
             "largest_difference": float(np.abs(others.reshape(answers.shape) - answers).max()),
         }
     return {
-        "kernels": choose_kernels(),
+        "kernels": session.kernels,
         "threads": threads,
         "batch": batch,
-        "input": [channels, height, width],
+        "input": list(session.input_shape),
         "contenders": [
             {
                 "engine": contender.engine,
                 "numbers": contender.numbers,
+                "pictures": contender.pictures,
                 "best_ms": round(1e3 * times[name].best, 4),
                 "median_ms": round(1e3 * times[name].median, 4),
                 "calls": times[name].calls,
@@ -57,3 +60,18 @@ def compare(
         ],
         "openvino_binary": binary,
     }
+
+
+def noise(session: Session, count: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Pictures for our engine, and the same ones for the others, normalised.
+
+    Where the first layer works on bytes, bytes are what a user has and what our engine gets.  They are the same
+    pictures: normalised by the mean and std of the file they are quantized back to these bytes (docs/format.md).
+    """
+    shape, contract = (count, *session.input_shape), session.graph.input
+    random = np.random.default_rng(1)
+    if session.takes_bytes and contract.mean and contract.std:
+        pixels = random.integers(0, 256, shape, np.uint8)
+        return pixels, normalise(pixels.transpose(0, 2, 3, 1), contract.mean, contract.std)
+    images = random.normal(size=shape).astype(np.float32)
+    return images, images

@@ -41,6 +41,8 @@ class Contender:
     numbers: str
     """float32, int8 or 1-bit."""
     call: Call
+    pictures: str = "float32"
+    """What it is given: float32, normalised beforehand, or uint8."""
 
     @property
     def name(self) -> str:
@@ -54,9 +56,8 @@ def missing(engine: str) -> str | None:
     return f"{engine} is left out: pip install 'rbnn[{extra}]' (lacks {', '.join(lacking)})" if lacking else None
 
 
-def our_engine(graph: Graph, images: Images, threads: int) -> Contender:
-    session = Session(graph, threads)
-    return Contender("rbnn", "1-bit", lambda: session(images))
+def our_engine(session: Session, pictures: NDArray[Any]) -> Contender:
+    return Contender("rbnn", "1-bit", lambda: session(pictures), str(pictures.dtype))
 
 
 def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> Iterator[Contender]:
