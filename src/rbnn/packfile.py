@@ -48,8 +48,10 @@ def read(path: str | Path) -> Graph:
             metadata = file.metadata() or {}
             _check_version(path, metadata)
             tensors = {name: _tensor(path, name, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, TypeError, MemoryError) as reason:
-        raise PackError(f"{path}: not a packed network, or only a part of one ({reason})") from None
+    except OSError as reason:
+        raise PackError(f"{path}: cannot be read: {reason.strerror or reason}") from None
+    except (SafetensorError, ValueError, TypeError, MemoryError):
+        raise PackError(f"{path}: not a packed network, or only a part of one: copy or export it again") from None
     text = metadata.get("rbnn.graph", "")
     if metadata.get("rbnn.checksum") != checksum(text, tensors):
         raise PackError(f"{path}: damaged, its checksum does not fit: copy or export it again")

@@ -152,7 +152,10 @@ def variant(name: str) -> Graph:
             "no pretrained network of that name: `rbnn models --pretrained` lists them",
         ),
         (["predict", "text.rbnn", "picture.png"], "text.rbnn: not a packed network"),
-        (["predict", "half.rbnn", "picture.png"], "half.rbnn: not a packed network, or only a part of one"),
+        (
+            ["predict", "half.rbnn", "picture.png"],
+            "half.rbnn: not a packed network, or only a part of one: copy or export it again",
+        ),
         (["predict", "picture.png", "picture.png"], "picture.png is not a readable checkpoint"),
         (["predict", "image-folder", "picture.png"], "image-folder holds neither best.pt nor last.pt"),
         (["predict", "unnormalised.rbnn", "picture.png"], "does not say how pictures are normalised"),

@@ -9,7 +9,7 @@ from rbnn.graph import Graph
 SUFFIX = ".rbnn"
 
 
-def by_name(net: Path) -> Path:
+def named_file(net: Path) -> Path:
     """NET as a path: a pretrained network's name stands for its packed file."""
     from rbnn.runtime import pretrained
 
@@ -18,7 +18,7 @@ def by_name(net: Path) -> Path:
 
 def find_net(net: Path) -> Path:
     """The same, where NET must be there; said before anything is imported that only a checkpoint needs."""
-    path = by_name(net)
+    path = named_file(net)
     try:
         path.lstat()
     except FileNotFoundError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from rbnn.analysis.words import as_count, as_shape, as_size, shorten
-from rbnn.cli._packed import by_name, is_packed
+from rbnn.cli._packed import is_packed, named_file
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,7 +53,7 @@ class Info:
 
 def run(options: Info) -> None:
     """Count and print."""
-    path = by_name(Path(options.net))
+    path = named_file(Path(options.net))
     if is_packed(path):
         from rbnn.cli._packed_info import show
         from rbnn.errors import ConfigError
