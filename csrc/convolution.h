@@ -13,7 +13,10 @@ protected:
           window_(read_window(reader, in_, false)),
           kernels_(reader.kernels),
           channels_(reader.out_channels()),
-          finish_(reader, window_.y.count, window_.x.count, channels_) {}
+          finish_(reader, window_.y.count, window_.x.count, channels_) {
+        // Each value of a residual is read once, right before the sum of which it is a part is written.
+        over_residual = reader.has_input("residual") && reader.has_output("float") && &reader.input("residual") != &in_;
+    }
 
     // Calls body(block, first, last) for the positions of each block of output channels, about `chunk` at a time.
     template <class Body>

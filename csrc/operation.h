@@ -73,6 +73,7 @@ public:
 
     std::size_t scratch_bytes = 0;   // wanted while it runs
     std::size_t scratch_offset = 0;  // given by the plan
+    bool over_residual = false;      // its output `float` may take the place of its input `residual`
 };
 
 // Checked access to a Spec.  Every getter throws Invalid with the operation's name.

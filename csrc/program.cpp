@@ -107,7 +107,8 @@ void Program::check_order(const std::vector<Spec>& specs) const {
 }
 
 // Gives every buffer a place such that two that live at the same time never overlap: the largest first, each at the
-// lowest place that is free.  An operation's scratch memory lives while it runs.
+// lowest place that is free.  An operation's scratch memory lives while it runs.  A sum that is the last to read its residual
+// takes its place: what was just read is in the cache, and is written there.
 void Program::plan(const std::vector<Spec>& specs) {
     struct Life {
         std::size_t bytes, first, last, *offset;
@@ -123,8 +124,17 @@ void Program::plan(const std::vector<Spec>& specs) {
             lives.push_back({operations_[i]->scratch_bytes, i, i, &operations_[i]->scratch_offset});
     }
     last[output_] = end;
+    std::vector<std::size_t> place(buffers_.size());  // the buffer whose place each one has
+    std::iota(place.begin(), place.end(), std::size_t{0});
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+        if (!operations_[i]->over_residual) continue;
+        const std::size_t residual = specs[i].inputs.at("residual"), sum = specs[i].outputs.at("float");
+        if (last[residual] != i) continue;
+        place[sum] = place[residual];
+        last[place[sum]] = last[sum];
+    }
     for (std::size_t b = 0; b < buffers_.size(); ++b)
-        if (first[b] <= end) lives.push_back({buffers_[b].bytes(), first[b], last[b], &buffers_[b].offset});
+        if (first[b] <= end && place[b] == b) lives.push_back({buffers_[b].bytes(), first[b], last[b], &buffers_[b].offset});
     std::stable_sort(lives.begin(), lives.end(), [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
     std::vector<const Life*> placed;
     for (const Life& life : lives) {
@@ -140,6 +150,7 @@ void Program::plan(const std::vector<Spec>& specs) {
                                        [](const Life* a, const Life* b) { return *a->offset < *b->offset; }),
                       &life);
     }
+    for (std::size_t b = 0; b < buffers_.size(); ++b) buffers_[b].offset = buffers_[place[b]].offset;
     if (arena_bytes_ > kLargestArena) throw Invalid("the network needs more than 4 GB of memory to run");
 }
 

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packed_networks import picture_network, small_network
+from packed_networks import picture_network, signs, small_network
 
 from rbnn import _core, packfile
 from rbnn.data.preprocess import normalise
 from rbnn.errors import ConfigError, InputError, UnknownName
 from rbnn.graph import Graph, Input
+from rbnn.kinds import Buffer, Operation
 from rbnn.runtime import Session, reference
+from rbnn.runtime.session import build
 
 KERNELS = [name for name, supported in _core.kernels() if supported]
 
@@ -130,6 +132,56 @@ def test_a_trace_takes_given_values_in_place_of_computed_ones() -> None:
     np.testing.assert_array_equal(seen["b"], wanted["float"])
     np.testing.assert_array_equal(seen["b.bits"], wanted["bits"])
     assert not np.array_equal(seen["a"], floats)  # what the stem itself wrote
+
+
+def shortcuts(residuals: list[str]) -> Graph:
+    """A sum for each residual, the image or a sum before: a convolution of signs is added to it.  The last operation
+    reads the last sum twice: all channels of a pixel for each of its own, and as its residual."""
+    rng, shape = np.random.default_rng(3), (9, 9, 70)
+    buffers, operations, tensors = {"image": Buffer("float", shape)}, [], {}
+    values = "image"
+    for index, residual in enumerate(residuals):
+        bits, name = f"bits{index}", f"sum{index}"
+        buffers |= {bits: Buffer("bits", shape), name: Buffer("float", shape)}
+        tensors |= {f"{name}.weight": signs(rng, 70, 3, 3, 70), f"{name}.scale": rng.random(70, np.float32) / 30}
+        operations += [
+            Operation("pack", bits, {"x": values}, {"bits": bits}),
+            Operation(
+                "binary_conv", name, {"x": bits, "residual": residual}, {"float": name},
+                {"weight": f"{name}.weight", "scale": f"{name}.scale"}, {"kernel": [3, 3], "padding": [1, 1]},
+            ),
+        ]  # fmt: skip
+        values = name
+    tensors["last"] = rng.normal(size=(70, 1, 1, 70)).astype(np.float32)
+    buffers["last"] = Buffer("float", shape)
+    operations.append(
+        Operation("float_conv", "last", {"x": values, "residual": values}, {"float": "last"}, {"weight": "last"},
+                  {"kernel": [1, 1]})
+    )  # fmt: skip
+    return Graph(Input("image"), "last", buffers, operations, tensors)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    "residuals", [["image", "sum0", "sum1"], ["image", "image", "sum1"], ["image", "sum0", "sum0"]], ids=str
+)
+def test_a_sum_takes_the_place_of_a_residual_only_where_nothing_reads_it_later(
+    kernels: str, threads: int, residuals: list[str]
+) -> None:
+    graph = shortcuts(residuals)
+    picture = np.random.default_rng(1).normal(size=(1, 70, 9, 9)).astype(np.float32)
+    session, wanted = Session(graph, threads, kernels), reference.run_all(graph, picture)
+    np.testing.assert_allclose(session(picture), wanted["last"].transpose(0, 3, 1, 2), rtol=1e-4, atol=1e-4)
+    seen = session.trace(picture, {})
+    for name in ("sum0", "sum1", "sum2"):
+        np.testing.assert_array_equal(seen[name], wanted[name])
+
+
+def test_a_chain_of_sums_needs_the_memory_of_one() -> None:
+    graph = shortcuts(["image", *(f"sum{index}" for index in range(6))])
+    graph = replace(graph, output="sum6", operations=graph.operations[:-1])
+    assert build(graph, "portable").arena_bytes < 1.5 * 4 * 9 * 9 * 70
 
 
 @pytest.mark.parametrize("make", [small_network, picture_network])
