@@ -88,7 +88,7 @@ struct Kernels {
     const char* name;
     bool (*supported)();
 
-    // The operand is made of bytes that stand for `unit_bits` bits each (a word: for 8), 64 / unit_bits to a word.
+    // The operand holds bits in units of `unit_bits`, a word in `operand_bytes`.
     std::size_t unit_bits, operand_bytes;
     // Output rows that are worked on together, 1 or 2.  With 2 the operand holds each unit beside the one that the lower row
     // sees in its place.

@@ -4,6 +4,7 @@
 // 32 bytes are the weight nibbles of 32 output channels, used as the index, looks all of them up at once, and the xor is
 // in the table already.  A count is at most 4, a byte has room for two: the tables of two pixels, one in the low and one
 // in the high half of each byte, are one table for each of 256 pairs of nibbles, and one look-up is 256 multiply-adds.
+// The operand holds where the table of a pair begins: a byte would have to be shifted first, as often as it is read.
 //
 //   sum   = 3 look-ups                          halves of at most 12 each
 //   raw  += sum            by bytes, mod 256    Σlow + 16·Σhigh
@@ -69,8 +70,10 @@ constexpr std::size_t kMostGroups = 21;           // 21 groups of 3 nibbles, 4 e
 constexpr std::size_t kNibblesPerWord = 16;
 constexpr std::size_t kFlushesPerWidening = 256;  // 256 × 252 fit 16 bits
 
+constexpr std::size_t kTableBytes = 16;
+
 struct Tables {
-    alignas(64) std::uint8_t rows[256][16];
+    alignas(64) std::uint8_t entries[256 * kTableBytes];
 };
 
 constexpr Tables make_tables() {
@@ -79,13 +82,16 @@ constexpr Tables make_tables() {
         for (unsigned w = 0; w < 16; ++w) {
             const unsigned x = a ^ (w | w << 4);
             const unsigned pairs = (x & 0x55) + (x >> 1 & 0x55);
-            tables.rows[a][w] = static_cast<std::uint8_t>((pairs & 0x33) + (pairs >> 2 & 0x33));
+            tables.entries[a * kTableBytes + w] = static_cast<std::uint8_t>((pairs & 0x33) + (pairs >> 2 & 0x33));
         }
     return tables;
 }
 constexpr Tables kTables = make_tables();
 
-// A byte of the operand: a nibble of `in`, and in its upper half that of `below`.
+// What the operand holds of a nibble of `in` and, in the upper half of a byte, that of `below`: where their table begins.
+using TableOffset = std::uint16_t;
+constexpr std::size_t kOperandBytes = kNibblesPerWord * sizeof(TableOffset);
+
 void expand(const Word* in, const Word* below, std::size_t pixels, std::size_t words, std::size_t stride,
             std::uint8_t* out) {
     const __m128i low = _mm_set1_epi8(0x0f);
@@ -95,7 +101,8 @@ void expand(const Word* in, const Word* below, std::size_t pixels, std::size_t w
             const __m128i b = _mm_cvtsi64_si128(static_cast<long long>(below[i]));
             const __m128i even = _mm_or_si128(_mm_and_si128(a, low), _mm_andnot_si128(low, _mm_slli_epi16(b, 4)));
             const __m128i odd = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(a, 4), low), _mm_andnot_si128(low, b));
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * kNibblesPerWord), _mm_unpacklo_epi8(even, odd));
+            const __m256i pairs = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(even, odd));
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i * kOperandBytes), _mm256_slli_epi16(pairs, 4));  // × kTableBytes
         }
 }
 
@@ -145,13 +152,13 @@ RBNN_INLINE __m256i look_up(__m256i table, const std::uint8_t* weights) {
 
 // The next kSteps nibbles of kPairs pairs of pixels × kVectors·32 channels.
 template <int kSteps, int kPairs, int kVectors>
-RBNN_INLINE void add_group(const std::uint8_t* const (&in)[kPairs], std::size_t k, const std::uint8_t* weights,
+RBNN_INLINE void add_group(const TableOffset* const (&in)[kPairs], std::size_t k, const std::uint8_t* weights,
                            __m256i (&raw)[kPairs][kVectors], __m256i (&high)[kPairs][kVectors]) {
     for (int p = 0; p < kPairs; ++p) {
         __m256i sum[kVectors];
         for (int step = 0; step < kSteps; ++step) {
             const __m256i table = _mm256_broadcastsi128_si256(
-                _mm_load_si128(reinterpret_cast<const __m128i*>(kTables.rows[in[p][k + static_cast<std::size_t>(step)]])));
+                _mm_load_si128(reinterpret_cast<const __m128i*>(kTables.entries + in[p][k + static_cast<std::size_t>(step)])));
             for (int v = 0; v < kVectors; ++v) {
                 const __m256i found = look_up(table, weights + step * static_cast<int>(kBlock) + 32 * v);
                 if (step == 0)
@@ -172,10 +179,12 @@ RBNN_INLINE void add_group(const std::uint8_t* const (&in)[kPairs], std::size_t 
 template <int kPairs, int kVectors>
 RBNN_INLINE void count_tile(const BinaryConv& job, const std::uint8_t* weights, std::size_t first,
                             std::uint16_t (*counts)[kBlock], std::uint32_t (*wide)[kBlock]) {
-    const std::uint8_t* in[kPairs];
-    for (int p = 0; p < kPairs; ++p) in[p] = job.operand + job.offset[first + static_cast<std::size_t>(p)];
+    const TableOffset* in[kPairs];
+    for (int p = 0; p < kPairs; ++p)
+        in[p] = reinterpret_cast<const TableOffset*>(job.operand + job.offset[first + static_cast<std::size_t>(p)]);
     const Segment *segment = job.segments, *const last = segment + job.segment_count;
-    std::size_t k = segment->offset, end = k + segment->length, flushes = 0;
+    const auto units = [](std::uint32_t bytes) { return bytes / sizeof(TableOffset); };
+    std::size_t k = units(segment->offset), end = k + units(segment->length), flushes = 0;
     do {
         __m256i raw[kPairs][kVectors], high[kPairs][kVectors];
         for (int p = 0; p < kPairs; ++p)
@@ -187,7 +196,7 @@ RBNN_INLINE void count_tile(const BinaryConv& job, const std::uint8_t* weights, 
             room -= groups;
             if (room != 0 && end - k == 1) add_group<1>(in, k, weights, raw, high), --room, ++k, weights += kBlock;
             if (room != 0 && end - k == 2) add_group<2>(in, k, weights, raw, high), --room, k += 2, weights += 2 * kBlock;
-            if (k == end && ++segment != last) k = segment->offset, end = k + segment->length;
+            if (k == end && ++segment != last) k = units(segment->offset), end = k + units(segment->length);
         }
         for (int p = 0; p < kPairs; ++p)
             for (int v = 0; v < kVectors; ++v)
@@ -258,7 +267,7 @@ bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_suppor
 }  // namespace
 
 extern const Kernels kernels_avx2 = {
-    "avx2", supported, 4, kNibblesPerWord, 2, expand, tiled_bytes, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
+    "avx2", supported, 4, kOperandBytes, 2, expand, tiled_bytes, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
     all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
