@@ -99,7 +99,7 @@ struct Int8Sums {
 // A position that has no pixel.
 constexpr std::uint32_t kNoPixel = ~std::uint32_t{0};
 
-template <bool kResidual, bool kFloat, bool kClamp, class Source>
+template <bool kResidual, bool kFloat, bool kBits, bool kClamp, class Source>
 RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t first, std::size_t count,
                               const float* residual, float* out) {
     // Copies: the compiler cannot know that writing `out` leaves `f` as it is.
@@ -119,7 +119,7 @@ RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t
             v = Lanes::load(values);
         }
         if constexpr (kFloat) Lanes::store(out + i, v);
-        word |= static_cast<Word>(Lanes::above(v, Lanes::load(level + i))) << i;
+        if constexpr (kBits) word |= static_cast<Word>(Lanes::above(v, Lanes::load(level + i))) << i;
     }
     return word;
 }
@@ -128,7 +128,7 @@ RBNN_INLINE Word lowest_bits(std::size_t n) { return n >= kWordBits ? ~Word{0} :
 
 // `n` pixels, `count` channels of one block.  Where they are not whole vectors, which would reach into the next pixel, by
 // way of copies.
-template <bool kResidual, bool kFloat, bool kClamp, bool kWhole, class Rows>
+template <bool kResidual, bool kFloat, bool kBits, bool kClamp, bool kWhole, class Rows>
 void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::size_t count, const std::uint32_t* pixels,
                    std::size_t n) {
     const std::size_t first = block * kBlock, words = words_for(f.channels);
@@ -141,15 +141,15 @@ void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::si
         Word word;
         if constexpr (kWhole) {
             word = count == kBlock
-                       ? finish_lanes<kResidual, kFloat, kClamp>(f, source, first, kBlock, residual, out)
-                       : finish_lanes<kResidual, kFloat, kClamp>(f, source, first, count, residual, out);
+                       ? finish_lanes<kResidual, kFloat, kBits, kClamp>(f, source, first, kBlock, residual, out)
+                       : finish_lanes<kResidual, kFloat, kBits, kClamp>(f, source, first, count, residual, out);
         } else {
             float residual_copy[kBlock] = {}, out_copy[kBlock];
             if constexpr (kResidual) __builtin_memcpy(residual_copy, residual, count * sizeof(float));
-            word = finish_lanes<kResidual, true, kClamp>(f, source, first, count, residual_copy, out_copy);
+            word = finish_lanes<kResidual, true, kBits, kClamp>(f, source, first, count, residual_copy, out_copy);
             if constexpr (kFloat) __builtin_memcpy(out, out_copy, count * sizeof(float));
         }
-        if (f.bits) f.bits[pixel * words + block] = word & lowest_bits(count);
+        if constexpr (kBits) f.bits[pixel * words + block] = word & lowest_bits(count);
     }
 }
 
@@ -157,18 +157,21 @@ void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::si
 template <class Rows>
 void finish_tile(const Finish& f, const Rows& rows, std::size_t block, const std::uint32_t* pixels, std::size_t n) {
     const std::size_t rest = f.channels - block * kBlock, count = rest < kBlock ? rest : kBlock;
-    const auto residual_and_float = [&](auto clamp, auto whole) {
-        constexpr bool kClamp = decltype(clamp)::value, kWhole = decltype(whole)::value;
-        if (f.residual && f.out) return finish_pixels<true, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
-        if (f.out) return finish_pixels<false, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
-        if (f.residual) return finish_pixels<true, false, kClamp, kWhole>(f, rows, block, count, pixels, n);
-        finish_pixels<false, false, kClamp, kWhole>(f, rows, block, count, pixels, n);
+    const auto outputs = [&](auto residual, auto clamp, auto whole) {
+        constexpr bool kResidual = decltype(residual)::value, kClamp = decltype(clamp)::value, kWhole = decltype(whole)::value;
+        if (f.out && f.bits) return finish_pixels<kResidual, true, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
+        if (f.out) return finish_pixels<kResidual, true, false, kClamp, kWhole>(f, rows, block, count, pixels, n);
+        finish_pixels<kResidual, false, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
+    };
+    const auto residual = [&](auto clamp, auto whole) {
+        if (f.residual) return outputs(Constant<true>{}, clamp, whole);
+        outputs(Constant<false>{}, clamp, whole);
     };
     const bool clamp = f.activation == Activation::clamp, whole = count % Lanes::kCount == 0;
-    if (clamp && whole) return residual_and_float(Constant<true>{}, Constant<true>{});
-    if (clamp) return residual_and_float(Constant<true>{}, Constant<false>{});
-    if (whole) return residual_and_float(Constant<false>{}, Constant<true>{});
-    residual_and_float(Constant<false>{}, Constant<false>{});
+    if (clamp && whole) return residual(Constant<true>{}, Constant<true>{});
+    if (clamp) return residual(Constant<true>{}, Constant<false>{});
+    if (whole) return residual(Constant<false>{}, Constant<true>{});
+    residual(Constant<false>{}, Constant<false>{});
 }
 
 template <class Count>
