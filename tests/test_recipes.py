@@ -32,6 +32,7 @@ SHORT = {
     "cifar10-resnet20-bireal-rbnn-cpu",
     "cifar10-resnet20-bireal-float-cpu",
     "cifar10-resnet20-bireal-xnor-net-cpu",
+    "cifar10-resnet20-bireal-ir-net-cpu",
 }
 RECIPES = sorted(bundled_recipes().glob("*.toml"))
 
@@ -103,7 +104,7 @@ def test_short_runs_name_only_what_they_change(name: str) -> None:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     options = {"gradient": "sgd"} if table["method"] == "xnor-net" else {}
     assert table.pop("options", {}) == options
-    assert table.pop("binary_lr", 1) == (10 if table["method"] == "rbnn" else 1)
+    assert table.pop("binary_lr", 1) == (10 if table["method"] in ("rbnn", "ir-net") else 1)
     assert set(table) == {"model", "method", "data", "epochs", "batch_size"}
     assert name == f"{table['data']}-{table['model']}-{table['method']}-cpu"
     assert (table["epochs"], table["batch_size"]) == (12, 64)
