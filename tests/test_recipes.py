@@ -104,7 +104,7 @@ def test_short_runs_name_only_what_they_change(name: str) -> None:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     options = {"gradient": "sgd"} if table["method"] == "xnor-net" else {}
     assert table.pop("options", {}) == options
-    assert table.pop("binary_lr", 1) == (10 if table["method"] in ("rbnn", "ir-net") else 1)
+    assert table.pop("binary_lr", 1) == (1 if table["method"] == "float" else 10)
     assert set(table) == {"model", "method", "data", "epochs", "batch_size"}
     assert name == f"{table['data']}-{table['model']}-{table['method']}-cpu"
     assert (table["epochs"], table["batch_size"]) == (12, 64)

@@ -411,6 +411,15 @@ def test_a_checkpoint_that_contradicts_itself(
         load_network(tmp_path / "odd.pt")
 
 
+@pytest.mark.parametrize("name", ["conv1.weight", "layers.0.0.conv1.method.scale", "layers.0.0.conv1.method.beta"])
+def test_a_checkpoint_with_numbers_that_are_none(name: str, uninterrupted: Path, tmp_path: Path) -> None:
+    state = torch.load(uninterrupted / "best.pt", weights_only=True)
+    state["model"][name].view(-1)[-1] = torch.nan
+    torch.save(state, tmp_path / "odd.pt")
+    with pytest.raises(CheckpointError, match=f"values of {name} that are not finite"):
+        load_network(tmp_path / "odd.pt")
+
+
 def test_initial_signs_of_another_run(uninterrupted: Path, tmp_path: Path) -> None:
     run = shutil.copytree(uninterrupted, tmp_path / "run")
     safetensors.numpy.save_file({"conv": np.zeros(3, np.uint64)}, run / "initial.safetensors")

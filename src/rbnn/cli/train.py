@@ -21,8 +21,9 @@ from rbnn.training.loop import Progress, Result, train
 HELP = """Train a network.
 
 Usage: rbnn train [RECIPE] [--any-field ...]. RECIPE is the name of one that comes with rbnn, a TOML file, or the
-directory of a run; fields override it. The run directory gets config.toml, log.jsonl, TensorBoard events,
-last.pt and best.pt. Ctrl-C writes a checkpoint; --resume continues.
+directory of a run; fields override it, and without a recipe the defaults below. The run directory gets config.toml,
+log.jsonl, TensorBoard events, initial.safetensors (signs at the start), last.pt, previous.pt and best.pt.
+Ctrl-C writes a checkpoint; --resume continues.
 
 Examples: rbnn train digits
           rbnn train cifar10-resnet20-bireal-rbnn-cpu --data-dir data --out runs/first
@@ -36,12 +37,14 @@ FIRST = os.environ.get("RANK", "0") == "0"
 
 def parse(words: list[str]) -> TrainConfig:
     """The recipe comes first, if at all; the flags are the fields of the configuration."""
-    recipe, flags = (words[0], words[1:]) if words and not words[0].startswith("-") else ("digits", words)
-    found = find_recipe(recipe)
-    default = read_recipe(found)
-    if found.parent == Path(recipe):
-        default = replace(default, out=found.parent)  # the run is where it is now, whatever it was called at first
-    return tyro.cli(TrainConfig, prog="rbnn train [RECIPE]", description=HELP, args=flags, default=default)
+    default = TrainConfig()
+    if words and not words[0].startswith("-"):
+        recipe, *words = words
+        found = find_recipe(recipe)
+        default = read_recipe(found)
+        if found.parent == Path(recipe):
+            default = replace(default, out=found.parent)  # the run is where it is now, whatever it was called at first
+    return tyro.cli(TrainConfig, prog="rbnn train [RECIPE]", description=HELP, args=words, default=default)
 
 
 class Watch(Progress):

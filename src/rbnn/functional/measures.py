@@ -8,9 +8,14 @@ import torch
 from torch import Tensor
 
 
+def _vector(values: Tensor) -> Tensor:
+    """In float64, and therefore on the CPU: Apple's GPU has no such numbers."""
+    return values.cpu().double().flatten()
+
+
 def cosine(w: Tensor, b: Tensor) -> float:
     """``cos θ = wᵀb / (‖w‖ ‖b‖)``; 0 where one of them is zero."""
-    w, b = w.double().flatten(), b.double().flatten()
+    w, b = _vector(w), _vector(b)
     norms = w.norm() * b.norm()
     return float(w @ b / norms) if norms > 0 else 0.0
 
@@ -22,13 +27,13 @@ def angle(w: Tensor, b: Tensor) -> float:
 
 def optimal_scale(w: Tensor, b: Tensor) -> float:
     """``λ* = wᵀb / bᵀb``; for signs b of w it is mean|w|."""
-    w, b = w.double().flatten(), b.double().flatten()
+    w, b = _vector(w), _vector(b)
     return float(w @ b / (b @ b))
 
 
 def quantisation_error(w: Tensor, b: Tensor) -> float:
     """Absolute error ``‖w − λ* b‖²``."""
-    return float((w.double().flatten() - optimal_scale(w, b) * b.double().flatten()).square().sum())
+    return float((_vector(w) - optimal_scale(w, b) * _vector(b)).square().sum())
 
 
 def relative_quantisation_error(w: Tensor, b: Tensor) -> float:
@@ -38,4 +43,4 @@ def relative_quantisation_error(w: Tensor, b: Tensor) -> float:
 
 def flip_rate(before: Tensor, after: Tensor) -> float:
     """Share of signs that differ."""
-    return float((before != after).double().mean())
+    return float(_vector(before != after).mean())

@@ -107,14 +107,15 @@ class Method(nn.Module, ABC):
                 f"{type(self).__name__} gives weights that are not one factor per filter times signs: "
                 "write binary_form for it, or keep the layer float"
             )
-        return BinaryForm(signs[None].to(torch.int8).cpu().numpy(), factors[None, :, 0].double().cpu().numpy())
+        return BinaryForm(signs[None].to(torch.int8).cpu().numpy(), factors[None, :, 0].cpu().double().numpy())
 
     def figures(self) -> dict[str, float]:
         """Numbers of this method worth logging for each layer, such as α."""
         return {}
 
     def decay_factors(self) -> dict[str, float]:
-        """Weight decay of the method's own parameters, as a multiple of the weights' own; none for those not named.
+        """Weight decay of the method's own parameters, as a multiple of the weights' own; those not named have
+        none with ``decay = "weights"`` and the weights' own with ``"all"``.
         ``layer.weight`` names the weight of the layer, whose factor is else 1."""
         return {}
 

@@ -86,9 +86,9 @@ class ABCNet(Method):
     @torch.no_grad()
     def binary_form(self, w: Tensor) -> BinaryForm:
         signs = torch.stack([sign(shifted) for shifted in self.shifted(w)]).to(torch.int8).cpu().numpy()
-        factors = self.weight_factors(w).double().cpu()[:, None].expand(-1, w.shape[0]).numpy()
-        thresholds = tuple((0.5 - self.shift.detach()).double().tolist())
-        return BinaryForm(signs, factors, thresholds, tuple(self.factor.detach().double().tolist()))
+        factors = self.weight_factors(w).cpu().double()[:, None].expand(-1, w.shape[0]).numpy()
+        thresholds = tuple((0.5 - self.shift.detach()).cpu().double().tolist())
+        return BinaryForm(signs, factors, thresholds, tuple(self.factor.detach().cpu().double().tolist()))
 
     def activation(self, x: Tensor) -> Tensor:
         derivative = _narrowed(self.derivative(self.estimator))

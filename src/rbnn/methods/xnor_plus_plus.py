@@ -115,7 +115,7 @@ class XNORPlusPlus(Method):
             return form
         if self.size is None:
             raise NotBinary("xnor++ has not seen a picture, so its factors per position are not known: run one batch")
-        return replace(form, positions=self.position_factors().detach().double().cpu().numpy())
+        return replace(form, positions=self.position_factors().detach().cpu().double().numpy())
 
     def inherit(self, before: Method) -> None:
         if self.needs_example and isinstance(before, XNORPlusPlus) and before.size is not None:

@@ -17,7 +17,7 @@ def evaluate(model: nn.Module, batches: Batches, processes: Processes) -> dict[s
     for images, labels in batches.epoch(0):
         images, labels = images.to(processes.device), labels.to(processes.device)
         logits = model(images).float()
-        loss += nn.functional.cross_entropy(logits, labels, reduction="sum").double().cpu()
+        loss += nn.functional.cross_entropy(logits, labels, reduction="sum").cpu().double()
         ranked = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
         hit1 += float(ranked[:, 0].sum())
         hit5 += float(ranked.any(1).sum())
