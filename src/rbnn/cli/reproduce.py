@@ -33,7 +33,7 @@ class Reproduce:
     rows: tuple[str, ...] = ()
     """Only these rows, such as B+T or rbnn-resnet18; by default all of the table."""
     epochs: int = 0
-    """Passes over the training set; 0 is the paper's number, 1000 on CIFAR-10 and 150 on ImageNet."""
+    """Passes over the training set; 0 is the number of the published runs, 1000 on CIFAR-10 and 150 on ImageNet."""
     seeds: tuple[int, ...] = (0,)
     """A run of each row for each seed."""
     jobs: int = 2

@@ -41,7 +41,7 @@ def summarise(table: PaperTable, budget: Budget, runs: list[Run], failed: dict[s
         "table": table.name,
         "title": table.title,
         "budget": asdict(budget) | training,
-        "paper_epochs": table.epochs,
+        "published_epochs": table.epochs,
         "rbnn": __version__,
         "rows": rows,
     }
@@ -62,7 +62,7 @@ def budget_sentence(summary: dict[str, Any]) -> str:
     epochs = "1 epoch" if budget["epochs"] == 1 else f"{budget['epochs']} epochs"
     return (
         f"{epochs} of {budget['images']:,} images of {budget['data']} "
-        f"(the paper: {summary['paper_epochs']} epochs), batch {budget['batch_size']}, SGD, lr {budget['lr']:g}, "
+        f"(the published runs: {summary['published_epochs']}), batch {budget['batch_size']}, SGD, lr {budget['lr']:g}, "
         f"cosine to 0 after {budget['warmup_epochs']:g} epochs of warm-up; seeds: {said}. Every row has the same "
         "budget, data order and initial weights."
     )

@@ -128,7 +128,7 @@ _TABLES = (
             _bireal("B+T", 86.6, rotation="none", alpha="none"),
             _bireal("B+T+R", 87.1, alpha="none"),
             _bireal("B+T+R+A", 87.8),
-            # Not in the paper's table: the baseline of its figures, trained as the others.
+            # The paper calls B "binarization using XNOR-Net"; B above is RBNN without its parts, this XNOR-Net itself.
             _bireal("xnor-net", None, method="xnor-net"),
         ),
     ),
