@@ -217,11 +217,13 @@ class _Run:
             self.processes.share_from_first(self.model)
             self.processes.require_same(self._agreed(), f"at the start of epoch {self.epoch}")
         self.model.train()
+        began = time.perf_counter()
         for images, labels in self.batches.epoch(self.epoch, start=self.step):
-            began = time.perf_counter()
             self._train_step(images.to(self.processes.device), labels.to(self.processes.device))
             self.step += 1
-            self.sums.seconds += time.perf_counter() - began
+            now = time.perf_counter()
+            self.sums.seconds += now - began  # with the time that the batch itself took
+            began = now
             self.progress.step(len(labels), self.sums.loss / self.sums.images, 100 * self.sums.hit1 / self.sums.images)
             # A signal reaches one process before another: they stop together, or one would wait for the other forever.
             if self.processes.any(stop.asked) and self.step < len(self.batches):
