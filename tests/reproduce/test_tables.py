@@ -16,7 +16,6 @@ from rbnn.reproduce.plan import Budget, Run, make_budget, plan
 from rbnn.reproduce.tables import TABLES, PaperTable, find_table
 from rbnn.training import checkpoint
 from rbnn.training.batches import Batches
-from rbnn.training.config import bundled_recipes, read_recipe
 
 every_table = pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
 
@@ -146,20 +145,6 @@ def test_options_cannot_change_what_a_row_is(options: dict[str, Any]) -> None:
         runs_of(find_table("ablation"), options)
     with pytest.raises(UnknownName):
         runs_of(find_table("ablation"), {"rotatoin": "layer"})
-
-
-def test_the_papers_numbers_are_those_of_the_recipes() -> None:
-    """Two places name them: a recipe's comment and the table."""
-    for table in (find_table("cifar10"), find_table("imagenet")):
-        for row in table.rows:
-            path = bundled_recipes() / f"{table.name}-{row.model.removesuffix('-cifar')}-{row.method}.toml"
-            if path.exists():
-                text = path.read_text(encoding="utf-8")
-                assert f"{row.top1:.1f} %" in text
-                assert row.top5 is None or f"{row.top5:.1f} %" in text
-                recipe = read_recipe(path)
-                assert (recipe.epochs, recipe.batch_size) == (table.epochs, table.batch_size)
-                assert (recipe.warmup, recipe.data) == (table.warmup, table.data)
 
 
 @pytest.mark.parametrize(
