@@ -5,7 +5,8 @@ PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
-RUNS   ?= runs/demo
+# Not ?=: demo and clean delete it, so that an exported RUNS must not count; make demo RUNS=elsewhere does.
+RUNS   := runs/demo
 
 .PHONY: demo test lint bench sanitize reliability clean
 

@@ -1,8 +1,10 @@
 """What the README shows is run: its Python as it stands, its commands as far as their arguments."""
 
 import importlib
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,17 @@ def test_two_commands_are_targets_of_the_makefile() -> None:
     shown = [line.split()[1] for block in blocks("sh") for line in block.splitlines() if line.startswith("make ")]
     assert {"demo", "test"} <= set(shown) <= set(targets)
     assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("target", ["demo", "clean"])
+def test_make_deletes_nothing_that_the_environment_names(target: str) -> None:
+    environment = os.environ | {"RUNS": "/precious", "VENV": "/precious", "MAKEFLAGS": ""}
+    asked = subprocess.run(["make", "-n", target], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stderr
+    assert "rm -rf" in asked.stdout
+    assert "/precious" not in asked.stdout
+    chosen = subprocess.run(["make", "-n", target, "RUNS=elsewhere"], cwd=ROOT, capture_output=True, text=True)
+    assert re.search(r"rm -rf .*\belsewhere$", chosen.stdout, re.MULTILINE)
 
 
 def test_links_lead_somewhere() -> None:
