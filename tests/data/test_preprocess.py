@@ -150,6 +150,17 @@ def test_a_picture_as_validation_sees_it() -> None:
     np.testing.assert_array_equal(seen, np.asarray(whole)[16:240, left : left + 224])
 
 
+@pytest.mark.parametrize(("height", "width"), [(1, 78_126), (78_126, 1)])
+def test_a_thin_picture_is_not_scaled_to_any_size(height: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """32² · 78,125 = 80,000,000 pixels are allowed, those of one column more are not."""
+    monkeypatch.setattr(preprocess, "resize_shorter", lambda image, size: np.zeros((size, size, 3), np.uint8))
+    fits = np.zeros((max(height - 1, 1), max(width - 1, 1)), np.uint8)
+    assert preprocess.picture(saved(Image.fromarray(fits), "PNG"), 32, 3).shape == (32, 32, 3)
+    monkeypatch.setattr(preprocess, "resize_shorter", pytest.fail)
+    with pytest.raises(DataError, match=f"^the picture of {width} x {height} is too thin.* cut it"):
+        preprocess.picture(saved(Image.new("L", (width, height)), "PNG"), 32, 3)
+
+
 @pytest.mark.parametrize(("size", "channels"), [(8, 1), (28, 1), (32, 3)])
 def test_a_picture_of_the_native_size_comes_through_unchanged(size: int, channels: int) -> None:
     image = ramp(size, size)[..., :channels]

@@ -14,6 +14,7 @@ import pytest
 import torch
 from faults import Fault
 from packed_networks import small_network
+from PIL import Image
 from restricted import answers
 
 from rbnn import packfile
@@ -205,3 +206,17 @@ def test_pictures_that_claim_any_size(size: tuple[int, int], tmp_path: Path, fau
         ((code, out, err),) = answers([["predict", "net.rbnn", "bomb.png"]], tmp_path)
         assert (code, out, err.count("\n")) == (2, "", 1), err
         assert "bomb.png" in err
+
+
+def test_thin_pictures_that_would_grow(tmp_path: Path, fault: Fault) -> None:
+    """A few kilobytes with all the pixels that they claim: scaled by the shorter side they would fill the memory."""
+    packfile.write(small_network(), tmp_path / "net.rbnn")
+    Image.new("1", (60_000_000, 1)).save(tmp_path / "wide.png")
+    Image.new("1", (1, 10_000_000)).save(tmp_path / "high.png")
+    names = "wide.png", "high.png"
+    for name, (code, out, err) in zip(
+        names, answers([["predict", "net.rbnn", n] for n in names], tmp_path), strict=True
+    ):
+        with fault("hostile picture"):
+            assert (code, out, err.count("\n")) == (2, "", 1), err
+            assert err.startswith(f"rbnn: {name} of ")

@@ -27,7 +27,7 @@ Picture = NDArray[np.uint8]
 
 def decode(source: Path | str | bytes) -> Picture:
     """Any picture file, or its bytes, as RGB: upright by its EXIF tag, transparent parts on white."""
-    where = "the picture" if isinstance(source, bytes) else str(source)
+    where = _called(source)
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as opened:
             if opened.width * opened.height > MAX_PIXELS:
@@ -41,6 +41,10 @@ def decode(source: Path | str | bytes) -> Picture:
         raise DataError(f"there is no picture {where}") from error
     except Exception as error:  # on damaged files Pillow's decoders raise nearly anything
         raise DataError(f"{where} cannot be read as a picture: {error}") from error
+
+
+def _called(source: Path | str | bytes) -> str:
+    return "the picture" if isinstance(source, bytes) else str(source)
 
 
 def _rgb(picture: Image.Image) -> Image.Image:
@@ -105,4 +109,10 @@ def picture(source: Path | str | bytes, size: int, channels: int) -> Picture:
     elif channels != 3:
         raise ConfigError(f"pictures have 1 or 3 channels, not {channels}")
     shorter = size if size < MARGIN_FROM else size * 256 // 224
+    height, width = image.shape[:2]
+    if shorter * (shorter * max(height, width) // min(height, width)) > MAX_PIXELS:
+        raise DataError(
+            f"{_called(source)} of {width} x {height} is too thin: with a shorter side of {shorter} it would have more "
+            f"than {MAX_PIXELS:,} pixels; cut it first"
+        )
     return centre_crop(resize_shorter(image, shorter), size)
