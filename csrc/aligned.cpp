@@ -1,11 +1,12 @@
 #include "aligned.h"
 
-#include <mutex>
 #include <new>
 
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
+
+#include "threads.h"
 
 // Its sanitizer watches the ends of what is allocated one by one.
 #if defined(__SANITIZE_ADDRESS__)
@@ -42,10 +43,9 @@ std::shared_ptr<std::uint8_t> whole_pages(std::size_t bytes) {
 // Small pieces share a page, which is freed with the last of them.
 std::shared_ptr<std::uint8_t> take(std::size_t bytes) {
     if (bytes > kPage / 2) return whole_pages(bytes);
-    static std::mutex mutex;
+    const std::lock_guard<std::recursive_mutex> lock(shared_lock());
     static std::weak_ptr<std::uint8_t> shared;
     static std::size_t used;
-    std::lock_guard<std::mutex> lock(mutex);
     std::shared_ptr<std::uint8_t> page = shared.lock();
     if (!page || used + bytes > kPage) {
         page = whole_pages(kPage);

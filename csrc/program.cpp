@@ -43,7 +43,7 @@ Made make(const Reader& reader) {
 class Program::Lease {
 public:
     Lease(const Program& program, std::size_t count) : program_(program) {
-        std::lock_guard<std::mutex> lock(program_.mutex_);
+        const std::lock_guard<std::recursive_mutex> lock(shared_lock());
         free_.reserve(count);
         while (free_.size() < count && !program_.arenas_.empty()) {
             free_.push_back(std::move(program_.arenas_.back()));
@@ -55,7 +55,7 @@ public:
         program_.arenas_.reserve(program_.out_ + program_.arenas_.size());
     }
     ~Lease() {
-        std::lock_guard<std::mutex> lock(program_.mutex_);
+        const std::lock_guard<std::recursive_mutex> lock(shared_lock());
         program_.out_ -= free_.size();
         for (AlignedBytes& arena : free_) program_.arenas_.push_back(std::move(arena));
     }

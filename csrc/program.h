@@ -2,7 +2,6 @@
 #pragma once
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "operation.h"
@@ -16,6 +15,7 @@ public:
     // Throws Invalid unless every operation is right and each buffer is written once, before it is read.
     Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::size_t output,
             const Kernels& kernels);
+    Program(const Program&) = delete;  // operations point into it
 
     // `images` and `out` are N×C×H×W.  Any number of threads may call this at once.
     Outcome run(const float* images, std::size_t count, float* out, int threads) const;
@@ -58,8 +58,8 @@ private:
     const Buffer* bytes_ = nullptr;      // what the first operation makes of the input, if bytes may take its place
     const Kernels& kernels_;
     std::size_t arena_bytes_ = 0;
-    mutable std::mutex mutex_;
-    mutable std::size_t out_ = 0;                // arenas that callers hold
+    // Under shared_lock:
+    mutable std::size_t out_ = 0;               // arenas that callers hold
     mutable std::vector<AlignedBytes> arenas_;  // free ones; a caller takes some and gives them back
 };
 

@@ -1,12 +1,13 @@
 #include "threads.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -28,17 +29,9 @@ bool spin(const Condition& condition) {
     return condition();
 }
 
+// Never destroyed: its workers sleep until the process ends.
 class Pool {
 public:
-    ~Pool() {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            stop_ = true;
-        }
-        wake_.notify_all();
-        for (std::thread& worker : workers_) worker.join();
-    }
-
     // One caller at a time; a second one gets false and does its work alone.
     bool run(std::size_t parts, int threads, const std::function<void(std::size_t)>& part) {
         std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
@@ -74,15 +67,14 @@ private:
         for (std::size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < parts;) part(i);
     }
 
-    void work(std::size_t id) {
+    [[noreturn]] void work(std::size_t id) {
         std::uint32_t seen = 0;
         for (;;) {
-            const auto called = [&] { return stop_ || round_.load(std::memory_order_acquire).number != seen; };
+            const auto called = [&] { return round_.load(std::memory_order_acquire).number != seen; };
             if (!spin(called)) {
                 std::unique_lock<std::mutex> lock(mutex_);
                 wake_.wait(lock, called);
             }
-            if (stop_) return;
             const Round round = round_.load(std::memory_order_acquire);
             seen = round.number;
             if (id >= round.helpers) continue;
@@ -102,12 +94,28 @@ private:
     std::atomic<std::size_t> next_{0};
     std::atomic<int> busy_{0};
     std::atomic<Round> round_{Round{0, 0}};
-    std::atomic<bool> stop_{false};
 };
 
+Pool& pool = *new Pool;
+std::recursive_mutex& shared_state = *new std::recursive_mutex;
+bool forked = false;
+
+// A child has the memory of its parent but only the thread that forked: workers are gone, locks stay as others held them.
+// So the child gets new ones in their places.
+void begin_child() {
+    new (&pool) Pool;
+    new (&shared_state) std::recursive_mutex;  // unlocking would fail: its owner is known by a number, and a child has another
+    forked = true;
+}
+
+[[maybe_unused]] const int registered =
+    pthread_atfork([] { shared_state.lock(); }, [] { shared_state.unlock(); }, begin_child);
+
 // Where a host program such as torch has brought an OpenMP runtime, its team does the work: two pools on the same cores
-// hold each other up, since the team's threads spin for a while after each of the host's own loops.
+// hold each other up, since the team's threads spin for a while after each of the host's own loops.  Not in a forked process: there
+// the runtime waits for the parent's team for ever.
 bool run_on_openmp_team(std::size_t parts, int threads, const std::function<void(std::size_t)>& part) {
+    if (forked) return false;
     using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
     static const auto parallel = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
     if (parallel == nullptr) return false;
@@ -124,12 +132,9 @@ bool run_on_openmp_team(std::size_t parts, int threads, const std::function<void
     return true;
 }
 
-Pool& pool() {
-    static Pool instance;
-    return instance;
-}
-
 }  // namespace
+
+std::recursive_mutex& shared_lock() { return shared_state; }
 
 void parallel_for(std::size_t count, std::size_t grain, int threads,
                   const std::function<void(std::size_t, std::size_t)>& body) {
@@ -144,7 +149,7 @@ void parallel_for(std::size_t count, std::size_t grain, int threads,
     };
     if (threads <= 1 || parts == 1)
         body(0, count);
-    else if (!run_on_openmp_team(parts, threads, part) && !pool().run(parts, threads, part))
+    else if (!run_on_openmp_team(parts, threads, part) && !pool.run(parts, threads, part))
         body(0, count);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <mutex>
 
 namespace rbnn {
 
@@ -9,5 +10,9 @@ namespace rbnn {
 // Parts hold at least `grain` items.  A call from inside a body, or while another thread uses the pool, runs in place.
 void parallel_for(std::size_t count, std::size_t grain, int threads,
                   const std::function<void(std::size_t, std::size_t)>& body);
+
+// Held for moments, by whoever changes what calls share: free arenas, pages.  No other thread holds it while the process forks,
+// so that the child finds it free and what it guards whole.
+std::recursive_mutex& shared_lock();
 
 }  // namespace rbnn
