@@ -169,7 +169,8 @@ def _whole(value: Any, low: int, high: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def _number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a number that float32 holds."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 3e38
 
 
@@ -193,7 +194,7 @@ def _one_of(*values: Any) -> Callable[[Site, str, Any], None]:
 def _check_activation(site: Site, role: str, value: Any) -> None:
     named = isinstance(value, list | tuple) and value and isinstance(value[0], str)
     numbers = ACTIVATIONS.get(value[0]) if named else None
-    if numbers is None or len(value) != 1 + numbers or not all(map(_number, value[1:])):
+    if numbers is None or len(value) != 1 + numbers or not all(map(is_number, value[1:])):
         raise site.fail(f"{role} must be a known activation with its numbers, got {value!r}")
     if value[0] == "hardtanh" and value[1] > value[2]:
         raise site.fail(f"{role}: low {value[1]} is above high {value[2]}")
@@ -202,7 +203,7 @@ def _check_activation(site: Site, role: str, value: Any) -> None:
 
 
 def _check_level(site: Site, role: str, value: Any) -> None:
-    if value != "mean" and not _number(value):
+    if value != "mean" and not is_number(value):
         raise site.fail(f"{role} must be a number or 'mean', got {value!r}")
     others = {"scale", "shift", "level"} & set(site.operation.tensors)
     if others and (value == "mean" or "level" in others):
@@ -210,7 +211,7 @@ def _check_level(site: Site, role: str, value: Any) -> None:
 
 
 def _check_number(site: Site, role: str, value: Any) -> None:
-    if not _number(value):
+    if not is_number(value):
         raise site.fail(f"{role} must be a finite number, got {value!r}")
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unicodedata import category
 
 import numpy as np
 import pytest
@@ -39,6 +40,24 @@ def logits(graph: Graph, *paths: Path) -> np.ndarray:
     pixels = np.stack([np.asarray(Image.open(path))[2:10] for path in paths]).astype(np.float64)
     images = (pixels / 255 - graph.input.mean) / graph.input.std
     return reference.run(graph, images.transpose(0, 3, 1, 2).astype(np.float32))
+
+
+def test_names_out_of_a_file_do_not_steer_the_terminal(place: Path, rbnn: Rbnn) -> None:
+    """ESC, a line feed, a bell and a C1 control: shown, not sent."""
+    graph = small_network()
+    names = "\x1b[31mred", "two\nlines", "bell\a", "\x9b31m", "ö 漢\u00a0字"
+    operations = [replace(each, name=f"\x1b[2J{each.name}") for each in graph.operations]
+    named = replace(graph, input=replace(graph.input, classes=names), operations=operations)
+    packfile.write(named, place / "net.rbnn")
+    picture = next(place.rglob("*.png"))
+    predicted, shown = rbnn("predict", "net.rbnn", picture), rbnn("info", "net.rbnn")
+    for answer in (predicted, shown):
+        assert (answer.code, answer.err) == (0, "")
+        assert {each for each in answer.out if category(each) in ("Cc", "Cs")} == {"\n"}
+    for written in (r"\x1b[31mred", r"two\nlines", r"bell\x07", r"\x9b31m", "ö 漢\u00a0字"):
+        assert written in predicted.out
+    assert r"\x1b[2Jstem" in shown.out
+    assert rbnn("info", "\x1b[2J\n.rbnn").err == "rbnn: \\x1b[2J\\n.rbnn: no such file\n"
 
 
 def test_a_packed_file_answers_as_the_oracle(place: Path, rbnn: Rbnn) -> None:

@@ -212,7 +212,7 @@ def test_thin_pictures_that_would_grow(tmp_path: Path, fault: Fault) -> None:
     """A few kilobytes with all the pixels that they claim: scaled by the shorter side they would fill the memory."""
     packfile.write(small_network(), tmp_path / "net.rbnn")
     Image.new("1", (60_000_000, 1)).save(tmp_path / "wide.png")
-    Image.new("1", (1, 10_000_000)).save(tmp_path / "high.png")
+    Image.new("1", (1, 30_000_000)).save(tmp_path / "high.png")
     names = "wide.png", "high.png"
     for name, (code, out, err) in zip(
         names, answers([["predict", "net.rbnn", n] for n in names], tmp_path), strict=True

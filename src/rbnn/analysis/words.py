@@ -1,6 +1,7 @@
 """Numbers, names and lists as commands and reports show them."""
 
 from collections.abc import Sequence
+from unicodedata import category
 
 
 def shorten(name: str, width: int) -> str:
@@ -10,6 +11,11 @@ def shorten(name: str, width: int) -> str:
         return name
     head = (width - 1) // 3
     return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+
+
+def visible(text: str) -> str:
+    """Control characters as Python writes them: a name out of a file moves no cursor and changes no colour."""
+    return "".join(repr(each)[1:-1] if category(each) in ("Cc", "Cs") else each for each in text)
 
 
 def as_shape(shape: tuple[int, ...]) -> str:

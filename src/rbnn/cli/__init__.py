@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from rbnn.analysis.words import visible
 from rbnn.errors import RbnnError, UnknownName
 
 
@@ -113,7 +114,7 @@ def _complain(error: Exception, debug: bool, code: int) -> int:
     if debug:
         traceback.print_exception(error)
     elif code == 1:
-        print(f"rbnn: a bug: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        print(f"rbnn: a bug: {type(error).__name__}: {visible(str(error))} (--debug shows where)", file=sys.stderr)
     else:
-        print(f"rbnn: {error}", file=sys.stderr)
+        print(f"rbnn: {visible(str(error))}", file=sys.stderr)
     return code

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rbnn import packfile
 from rbnn.analysis.packed_costs import OperationCosts, PackedCosts, packed_costs
-from rbnn.analysis.words import as_count, as_shape, as_size, listed, plural, shorten
+from rbnn.analysis.words import as_count, as_shape, as_size, listed, plural, shorten, visible
 from rbnn.runtime.session import choose_kernels
 
 NARROW = 64
@@ -63,7 +63,7 @@ def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
     longest = max(console.width - OTHER_COLUMNS, 12)
     for each in costs.operations:
         table.add_row(
-            escape(shorten(each.name, longest)),
+            escape(shorten(visible(each.name), longest)),
             shorten(each.kind, 13),
             as_shape(each.weight),
             as_shape(each.output),
@@ -81,7 +81,7 @@ def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
     for heading, lines in (("Why not smaller", why_not_smaller(costs)), ("Why not faster", why_not_faster(costs))):
         console.print(f"\n[bold]{heading}[/bold]")
         for line in lines:
-            console.print(f"- {line}", markup=False)
+            console.print(f"- {visible(line)}", markup=False)
 
 
 def why_not_smaller(costs: PackedCosts) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
+from rbnn.analysis.words import visible
 from rbnn.cli._packed import cores, find_net, is_packed, normalisation, picture_side
 from rbnn.data import preprocess
 from rbnn.errors import ConfigError
@@ -122,6 +123,6 @@ def _print(answers: list[dict[str, Any]]) -> None:
     for answer in answers:
         for rank, found in enumerate(answer["top"]):
             words = ("" if rank else answer["image"]), found["class"]
-            table.add_row(*map(escape, words), f"{100 * found['probability']:.1f} %")
+            table.add_row(*(escape(visible(word)) for word in words), f"{100 * found['probability']:.1f} %")
         table.add_section()
     Console(highlight=False).print(table)

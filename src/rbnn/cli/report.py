@@ -8,6 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from rbnn.analysis.words import visible
+
 
 @dataclass(frozen=True)
 class Report:
@@ -71,7 +73,7 @@ def run(options: Report) -> None:
         print(json.dumps(answer | {"paper": paper}))
         return
     for sentence in overall:
-        print(sentence)
+        print(visible(sentence))
     for name, found in own:
         print(f"\n{name}", *(f"  {sentence}" for sentence in found), sep="\n")
     for figure, shown in SHOWN.items():
