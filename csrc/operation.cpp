@@ -18,6 +18,11 @@ const Buffer& Reader::buffer(const std::map<std::string, std::size_t>& side, con
     return buffer;
 }
 
+void Reader::all_outputs_known() const {
+    for (const auto& [role, index] : spec.outputs)
+        if (known_outputs_.count(role) == 0) fail("has an output " + role + ", which it does not write");
+}
+
 const Tensor& Reader::tensor(const char* role, Tensor::Type type, const std::vector<std::size_t>& shape) const {
     const auto found = spec.tensors.find(role);
     if (found == spec.tensors.end()) fail(std::string("has no tensor ") + role);

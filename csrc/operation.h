@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -94,8 +95,11 @@ public:
         return buffer(spec.inputs, role, type);
     }
     const Buffer& output(const char* role, Buffer::Type type = Buffer::Type::floats) const {
+        known_outputs_.insert(role);
         return buffer(spec.outputs, role, type);
     }
+    // After an operation was made: an output that it never asked for would hold what another call has left there.
+    void all_outputs_known() const;
     const Tensor& tensor(const char* role, Tensor::Type type, const std::vector<std::size_t>& shape) const;
     // `count` floats, padded with `fill` to whole blocks; all `fill` if there is no such tensor.
     std::vector<float> channel_values(const char* role, std::size_t count, float fill) const;
@@ -113,6 +117,7 @@ public:
 private:
     const Buffer& buffer(const std::map<std::string, std::size_t>& side, const char* role, Buffer::Type type) const;
     const std::vector<Buffer>& buffers_;
+    mutable std::set<std::string> known_outputs_;
 };
 
 // The activation of an operation, checked.

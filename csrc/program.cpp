@@ -34,6 +34,7 @@ Made make(const Reader& reader) {
                 : reader.spec.kind == "int8_conv"  ? make_int8_conv(reader)
                                                    : make_other(reader);
     if (!made) reader.fail("unknown kind");
+    reader.all_outputs_known();
     return made;
 }
 
@@ -103,7 +104,7 @@ void Program::check_order(const std::vector<Spec>& specs) const {
             if (index >= buffers_.size() || !written.insert(index).second)
                 throw Invalid("operation '" + spec.name + "' writes " + role + ", which is written already");
     }
-    if (written.count(output_) == 0) throw Invalid("nothing writes the output");
+    if (output_ == input_ || written.count(output_) == 0) throw Invalid("nothing writes the output");
 }
 
 // Gives every buffer a place such that two that live at the same time never overlap: the largest first, each at the

@@ -62,7 +62,7 @@ class Graph:
         for operation in self.operations:
             Site(operation, self.buffers, self.tensors).check(written)
             written.update(operation.outputs.values())
-        if self.output not in written or self.buffers[self.output].type != "float":
+        if self.output not in written - {self.input.buffer} or self.buffers[self.output].type != "float":
             raise PackError(f"the output {self.output!r} is not a float buffer that some operation writes")
         answers = self.buffers[self.output].shape[2]
         if self.input.classes and len(self.input.classes) != answers:

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from packed_networks import picture_network, signs, small_network
+from seeds import seeds
 
 from rbnn import _core, packfile
 from rbnn.data.preprocess import normalise
-from rbnn.errors import ConfigError, InputError, UnknownName
+from rbnn.errors import ConfigError, InputError, PackError, UnknownName
 from rbnn.graph import Graph, Input
-from rbnn.kinds import Buffer, Operation
+from rbnn.kinds import KINDS, Buffer, Operation
 from rbnn.runtime import Session, reference
 from rbnn.runtime.session import build
 
@@ -105,6 +106,32 @@ def test_a_profile_names_every_operation() -> None:
     profile = Session(small_network()).profile(images(1), repeats=2)
     assert [operation.name for operation, _ in profile] == [o.name for o in small_network().operations]
     assert all(0 <= seconds < 1 for _, seconds in profile)
+
+
+@pytest.mark.parametrize("graph", [small_network(), picture_network()], ids=["floats", "bytes"])
+def test_an_answer_is_what_an_operation_has_written(graph: Graph) -> None:
+    """A picture that enters as bytes never reaches the input's buffer: another call's picture is there."""
+    graph = replace(graph, output=graph.input.buffer, input=replace(graph.input, classes=()))
+    with pytest.raises(PackError, match="not a float buffer that some operation writes"):
+        Session(graph)
+    with pytest.raises(PackError, match="nothing writes the output"):
+        build(graph, "portable")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_output_that_no_kind_of_operation_writes_is_refused(kind: str) -> None:
+    """By the engine itself: nobody would fill its buffer."""
+    networks = [small_network(), picture_network(), *seeds()]
+    graph, at = next((graph, at) for graph in networks for at, each in enumerate(graph.operations) if each.kind == kind)
+    operation = graph.operations[at]
+    unwritten = replace(operation, outputs=operation.outputs | {"rest": "rest"})
+    graph = replace(
+        graph,
+        buffers=graph.buffers | {"rest": Buffer("float", (1, 1, 4))},
+        operations=[*graph.operations[:at], unwritten, *graph.operations[at + 1 :]],
+    )
+    with pytest.raises(PackError, match=rf"\({kind}\): has an output rest, which it does not write"):
+        build(graph, "portable")
 
 
 def test_the_runtime_never_imports_torch() -> None:
