@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import pytest
 
-from rbnn.files import write_whole
+from rbnn.files import check_place, write_whole
 
 
 class Interrupted(BaseException):
@@ -24,6 +24,31 @@ def test_a_new_file_and_a_replaced_one(tmp_path: Path) -> None:
     write_whole(path, lambda file: file.write(b"new"))
     assert path.read_bytes() == b"new"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", [".", "..", "/", "folder", ""])
+def test_a_directory_is_no_place_for_a_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "folder").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(IsADirectoryError, match="Is a directory") as raised:
+        write_whole(Path(name), pytest.fail)
+    assert raised.value.filename == (name or ".")
+    with pytest.raises(IsADirectoryError, match="Is a directory"):
+        check_place(Path(name))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_place_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    check_place(tmp_path / "file")
+    check_place(tmp_path / "new")
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+    for place, error in (("none/new", FileNotFoundError), ("file/new", NotADirectoryError)):
+        with pytest.raises(error) as raised:
+            check_place(tmp_path / place)
+        assert raised.value.filename == str(tmp_path / place)
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), ValueError(), KeyboardInterrupt(), Interrupted()])

@@ -1,5 +1,6 @@
 """Files that are written whole or not at all."""
 
+import errno
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from typing import BinaryIO
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """``write(file)`` into a temporary file beside ``path``, onto the disk, then renamed: a crash at any moment leaves
     the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = _beside(path)
     try:
         with temporary.open("wb") as file:
             write(file)
@@ -22,6 +23,22 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def check_place(path: Path) -> None:
+    """Raises the OSError that ``write_whole(path, …)`` would begin with: for whoever works long before the writing."""
+    temporary = _beside(path)
+    try:
+        temporary.touch()
+    except OSError as reason:
+        raise OSError(reason.errno, reason.strerror, str(path)) from None
+    temporary.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    if path.is_dir():  # said here: . and / have no name to make another one from
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def sync_folder(folder: Path) -> None:
@@ -39,7 +56,7 @@ def sync_folder(folder: Path) -> None:
 def keep_as(path: Path, name: Path) -> None:
     """Gives the file ``path`` a second name that survives when ``path`` is written anew; what had that name before is
     gone.  At every moment both names lead to a whole file.  Costs no space where the disk knows hard links."""
-    temporary = name.with_name(f".{name.name}.{os.getpid()}")
+    temporary = _beside(name)
     temporary.unlink(missing_ok=True)
     try:
         try:

@@ -74,6 +74,12 @@ TRAIN = ["train", "digits", *SMALL]
         (["eval", "RUN", "--data", "cifar10"], "cifar"),
         (["eval", "RUN", "--batch-size", "0"], "batch_size"),
         (["eval", "RUN", "--device", "cuda:77"], "device 'cuda:77' is not to be had here"),
+        (["export", "RUN", "-o", "."], "cannot use .: Is a directory"),
+        (["export", "RUN", "-o", "empty directory"], "cannot use empty directory: Is a directory"),
+        (["export", "RUN", "-o", "no such/net.rbnn"], "cannot use no such/net.rbnn: No such file or directory"),
+        (["report", "RUN", "-o", "/"], "cannot use /: Is a directory"),
+        (["report", "RUN", "-o", "file/page.html"], "cannot use file/page.html: Not a directory"),
+        (["import", "text.pt", "-o", ".."], "cannot use ..: Is a directory"),
         (["data", "digitz"], "unknown data set 'digitz': did you mean 'digits'?"),
         (["data", "cifar10", "--dir", "file"], "file"),
     ],
@@ -88,6 +94,19 @@ def test_one_sentence(words: list[str], says: str, rbnn: Rbnn, run_directory: Pa
     assert answer.err.count("\n") == 1
     assert "Traceback" not in answer.err
     assert sorted(place.rglob("*")) == before
+
+
+def test_places_are_tried_before_the_work(
+    rbnn: Rbnn, run_directory: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: object) -> None:
+        raise RuntimeError("work")
+
+    for name in ("exporting.pack", "analysis.report.read", "importing.authors_release.import_checkpoint"):
+        monkeypatch.setattr(f"rbnn.{name}", work)
+    for command in ("export", "report", "import"):
+        assert rbnn(command, run_directory, "-o", "empty directory").code == 2
+        assert "RuntimeError: work" in rbnn(command, run_directory, "-o", "new").err
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from rbnn.files import check_place
+
 
 @dataclass(frozen=True)
 class Import:
@@ -34,6 +36,7 @@ def run(options: Import) -> None:
     from rbnn import data
     from rbnn.importing.authors_release import import_checkpoint
 
+    check_place(options.output)
     classes: tuple[str, ...] = ()
     if options.data_dir is not None:
         classes = data.load("image-folder", options.data_dir, "test").classes

@@ -1,7 +1,6 @@
 """`rbnn report`: what happened in runs and why, as one self-contained page."""
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,8 @@ from typing import Annotated
 import tyro
 
 from rbnn.analysis.words import visible
+from rbnn.errors import ConfigError
+from rbnn.files import check_place
 
 
 @dataclass(frozen=True)
@@ -37,22 +38,9 @@ class Report:
 
 def run(options: Report) -> None:
     """Read, measure, draw, write."""
-    from rbnn.errors import ConfigError
-
     if not options.runs:
         raise ConfigError("no run is given: name one or more run directories of `rbnn train`")
-    folder = options.output.parent
-    wrong = (
-        "is a directory"
-        if options.output.is_dir()
-        else "lies in no directory"
-        if not folder.is_dir()
-        else f"cannot be written, {folder} is without permission"
-        if not os.access(folder, os.W_OK)
-        else None
-    )
-    if wrong:  # said before minutes of measuring
-        raise ConfigError(f"the page needs a file name, but {options.output} {wrong}: try -o report.html")
+    check_place(options.output)  # before minutes of measuring
     if options.figures is not None:
         options.figures.mkdir(parents=True, exist_ok=True)
 

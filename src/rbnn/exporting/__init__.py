@@ -17,6 +17,7 @@ from rbnn.exporting.lower import lower
 from rbnn.exporting.report import ExportReport
 from rbnn.exporting.thresholds import use_thresholds
 from rbnn.exporting.trace import Traced, trace
+from rbnn.files import check_place
 from rbnn.graph import Input
 from rbnn.schedule import changed_behind_the_schedule
 
@@ -55,6 +56,7 @@ def export(
             "optimiser: its scale and rotation are of the weight before; restart_method() of the layer makes them anew",
             stacklevel=2,
         )
+    check_place(Path(path))  # before the comparison
     images = _images(example_input)
     rounding = Rounding.of(stem, float_layers, mean, std, images.shape[1])
     images = rounding.pictures(images)
