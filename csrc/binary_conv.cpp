@@ -43,8 +43,7 @@ public:
             layout_ = together < apart ? Layout::gathered : Layout::padded;
         pixel_bits_ = layout_ == Layout::padded ? words_for(in_.channels) * kWordBits : in_.channels;
         row_words_ = words_for(taps * pixel_bits_);
-        reader.require(row_words_ * kWordBits * words_for(channels_) * kBlock <= (std::size_t{1} << 33),
-                       "the weight is too large");
+        reader.keep_weights(channels_, apart, sizeof(Word));
         const std::vector<Word> rows = read_weights(reader);
         tile(rows);
         find_taps(reader);
@@ -133,15 +132,15 @@ private:
             borders_ = find_borders(window_);
         else  // taps in the padding are −1 like any other
             borders_ = {{{{0, kh}, {0, kw}}}, std::vector<std::uint32_t>(window_.positions(), 0)};
-        reader.require(borders_.kinds.size() * width <= kLargestBuffer, "the borders differ too much");
+        reader.keep_borders(borders_.kinds.size(), width);
         base_.resize(borders_.kinds.size() * width, 0);
-        std::vector<std::int32_t> set(kh * kw);  // bits of each tap that are set
+        TapSums<std::int64_t> set(kh, kw);  // bits of taps that are set
         for (std::size_t o = 0; o < channels_; ++o) {
-            for (std::size_t t = 0; t < kh * kw; ++t) set[t] = count_tap(rows.data() + o * row_words_, t);
-            for (std::size_t kind = 0; kind < borders_.kinds.size(); ++kind) {
-                std::int32_t& base = base_[kind * width + o];
-                for (std::size_t t = 0; t < kh * kw; ++t)
-                    base += borders_.kinds[kind].inside(t / kw, t % kw) ? static_cast<std::int32_t>(in_.channels) : 2 * set[t];
+            set.set([&](std::size_t tap) { return count_tap(rows.data() + o * row_words_, tap); });
+            for (std::size_t i = 0; i < borders_.kinds.size(); ++i) {
+                const Borders::Kind& kind = borders_.kinds[i];
+                base_[i * width + o] = static_cast<std::int32_t>(static_cast<std::int64_t>(kind.taps() * in_.channels) +
+                                                                 2 * (set.all() - set.inside(kind)));
             }
         }
     }

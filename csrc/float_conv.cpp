@@ -61,7 +61,7 @@ private:
     template <class Number>
     void read_weights(const Reader& reader, const Number* from) {
         const std::size_t blocks = words_for(channels_), kernel = kernel_taps() / groups_;
-        reader.require(blocks * kernel * kBlock <= (std::size_t{1} << 30), "the weight is too large");
+        reader.keep_weights(channels_, kernel, sizeof(float));
         // Ten classes need not read sixty-four.
         if (groups_ == 1 && channels_ <= kernels_.float_channels) weight_stride_ = kernels_.float_channels;
         for (const Part& part : parts_.all) {

@@ -23,6 +23,7 @@ public:
         const Tensor& tensor =
             reader.tensor("weight", Tensor::Type::int8, {channels_, window_.y.kernel, window_.x.kernel, in_.channels});
         const auto* weight = static_cast<const std::int8_t*>(tensor.data);
+        reader.keep_weights(channels_, kernel_taps(), sizeof(std::int16_t));
         const std::size_t pixel = in_.channels * kernels_.int8_bytes;
         // Sums of bytes need two bytes.
         const bool by_fours = kernels_.int8_bytes == sizeof(std::int16_t) && fours_pay(window_, in_.channels, channels_) &&
@@ -31,7 +32,7 @@ public:
         const std::size_t total = (by_fours ? point_rows(window_) : window_.y.padded()) * row;
         reader.require(total < (std::size_t{1} << 31), "the input is too large");
         parts_ = by_fours ? lay_out_points(window_, row, pixel) : lay_out_sum(window_, row, pixel, pixel, kernels_.int8_bytes);
-        for (Part& part : parts_.all) tile(reader, part, weight);
+        for (Part& part : parts_.all) tile(part, weight);
         make_base(reader, weight);
         scratch_bytes = total + step_bytes();  // the last step may reach over the end
     }
@@ -65,11 +66,10 @@ private:
 
     // blocks × steps × 64 channels × the values of a step, each as wide as in the operand.  Segments are filled up to
     // whole steps: what they read too much of meets weights of 0.
-    void tile(const Reader& reader, Part& part, const std::int8_t* weight) {
+    void tile(Part& part, const std::int8_t* weight) {
         const std::size_t each = kernels_.int8_values, blocks = words_for(channels_);
         const std::size_t length = part.taps() / std::max<std::size_t>(part.segments.size(), 1), steps = (length + each - 1) / each;
         block_bytes_.push_back(part.segments.size() * steps * kBlock * step_bytes());
-        reader.require(blocks * block_bytes_.back() <= (std::size_t{1} << 32), "the weight is too large");
         weights_.emplace_back(blocks * block_bytes_.back());
         std::uint8_t* to = weights_.back().data();
         for (std::size_t block = 0; block < blocks; ++block)
@@ -86,23 +86,20 @@ private:
     }
 
     void make_base(const Reader& reader, const std::int8_t* weight) {
-        const std::size_t kw = window_.x.kernel, taps = window_.y.kernel * kw, width = words_for(channels_) * kBlock;
+        const std::size_t width = words_for(channels_) * kBlock;
         const std::vector<float> zero = reader.channel_values("zero", in_.channels, 0.0f);
         borders_ = find_borders(window_);
-        reader.require(borders_.kinds.size() * width <= kLargestBuffer, "the borders differ too much");
+        reader.keep_borders(borders_.kinds.size(), width);
         base_.resize(borders_.kinds.size() * width, 0.0f);
-        std::vector<double> of_tap(taps);
+        TapSums<double> sums(window_.y.kernel, window_.x.kernel);
         for (std::size_t o = 0; o < channels_; ++o) {
-            for (double& sum : of_tap) {
-                sum = 0.0;
-                for (std::size_t c = 0; c < in_.channels; ++c) sum += static_cast<double>(*weight++) * zero[c];
-            }
-            for (std::size_t kind = 0; kind < borders_.kinds.size(); ++kind) {
+            sums.set([&](std::size_t) {
                 double sum = 0.0;
-                for (std::size_t t = 0; t < taps; ++t)
-                    if (borders_.kinds[kind].inside(t / kw, t % kw)) sum += of_tap[t];
-                base_[kind * width + o] = static_cast<float>(sum);
-            }
+                for (std::size_t c = 0; c < in_.channels; ++c) sum += static_cast<double>(*weight++) * zero[c];
+                return sum;
+            });
+            for (std::size_t kind = 0; kind < borders_.kinds.size(); ++kind)
+                base_[kind * width + o] = static_cast<float>(sums.inside(borders_.kinds[kind]));
         }
     }
 

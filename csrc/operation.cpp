@@ -81,6 +81,17 @@ std::size_t Reader::out_channels() const {
     return channels;
 }
 
+void Reader::keep_weights(std::size_t channels, std::size_t taps, std::size_t bytes) const {
+    kept_.weights += words_for(channels) * kBlock * taps * bytes;
+    require(kept_.weights <= kLargestWeights, "the weights of the network up to here take more than 2 GB");
+}
+
+void Reader::keep_borders(std::size_t kinds, std::size_t numbers) const {
+    kept_.borders += kinds * numbers;
+    require(kept_.borders <= kLargestBorders,
+            "the borders of the network up to here differ too much: more than 67108864 numbers in their tables");
+}
+
 ActivationSpec read_activation(const Reader& reader, std::size_t channels) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     ActivationSpec result;

@@ -21,6 +21,8 @@ struct Invalid : std::runtime_error {
 
 constexpr std::size_t kLargestSide = 1 << 14, kLargestChannels = 1 << 20, kLargestBuffer = 1 << 27;
 constexpr std::size_t kLargestNetwork = 1 << 28;  // values of all buffers
+constexpr std::size_t kLargestWeights = std::size_t{1} << 31;  // bytes of all weights, as operations keep them
+constexpr std::size_t kLargestBorders = 1 << 26;              // numbers of all tables of borders
 constexpr std::size_t kLargestStep = 255, kLargestPadding = 1024;
 
 // One picture; its place in the arena is known once the program is planned.
@@ -77,11 +79,17 @@ public:
     bool over_residual = false;      // its output `float` may take the place of its input `residual`
 };
 
+// What the operations of a program keep, so far: operations may share a tensor and have many kinds of border, so that a small
+// file could else ask for all memory.
+struct Kept {
+    std::size_t weights = 0, borders = 0;
+};
+
 // Checked access to a Spec.  Every getter throws Invalid with the operation's name.
 class Reader {
 public:
-    Reader(const Spec& spec, const std::vector<Buffer>& buffers, const Kernels& kernels)
-        : spec(spec), kernels(kernels), buffers_(buffers) {}
+    Reader(const Spec& spec, const std::vector<Buffer>& buffers, const Kernels& kernels, Kept& kept)
+        : spec(spec), kernels(kernels), buffers_(buffers), kept_(kept) {}
 
     [[noreturn]] void fail(const std::string& what) const;
     void require(bool condition, const char* what) const {
@@ -110,6 +118,10 @@ public:
     std::string word(const char* role, const std::string& otherwise) const;
     // Of a convolution: the first side of its weight.
     std::size_t out_channels() const;
+    // Before an operation makes room for its weights, `taps` of so many bytes for each channel of whole blocks.
+    void keep_weights(std::size_t channels, std::size_t taps, std::size_t bytes) const;
+    // Before it makes room for a row of numbers for each kind of border.
+    void keep_borders(std::size_t kinds, std::size_t numbers) const;
 
     const Spec& spec;
     const Kernels& kernels;
@@ -118,6 +130,7 @@ private:
     const Buffer& buffer(const std::map<std::string, std::size_t>& side, const char* role, Buffer::Type type) const;
     const std::vector<Buffer>& buffers_;
     mutable std::set<std::string> known_outputs_;
+    Kept& kept_;
 };
 
 // The activation of an operation, checked.

@@ -21,7 +21,8 @@ std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
         if (b.height == 0 || b.height > kLargestSide || b.width == 0 || b.width > kLargestSide || b.channels == 0 ||
             b.channels > kLargestChannels || b.values() > kLargestBuffer)
             throw Invalid("a buffer has an impossible shape");
-        // Operations keep tables as long as their buffers: a small file must not be able to ask for all memory.
+        // Operations keep tables as long as their buffers have pixels: a small file must not be able to ask for all memory.
+        // What grows with kernels instead, weights and borders, is counted when operations are made.
         values += b.values();
         if (values > kLargestNetwork) throw Invalid("the buffers together are too large");
     }
@@ -82,8 +83,9 @@ Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, st
                  const Kernels& kernels)
     : buffers_(check_buffers(std::move(buffers))), input_(input), output_(output), kernels_(kernels) {
     check_order(specs);
+    Kept kept;
     for (const Spec& spec : specs) {
-        operations_.push_back(make(Reader(spec, buffers_, kernels_)));
+        operations_.push_back(make(Reader(spec, buffers_, kernels_, kept)));
         written_.emplace_back();
         for (const auto& [role, index] : spec.outputs) written_.back().push_back(index);
     }

@@ -1,7 +1,5 @@
 #include "window.h"
 
-#include <algorithm>
-
 namespace rbnn {
 namespace {
 
@@ -20,9 +18,9 @@ Axis read_axis(const Reader& reader, std::size_t side, std::size_t kernel, std::
 std::vector<std::pair<std::size_t, std::size_t>> distinct(const Axis& axis, std::vector<std::size_t>& of_position) {
     std::vector<std::pair<std::size_t, std::size_t>> found;
     for (std::size_t i = 0; i < axis.count; ++i) {
-        const auto at = std::find(found.begin(), found.end(), axis.inside(i));
-        of_position.push_back(static_cast<std::size_t>(at - found.begin()));
-        if (at == found.end()) found.push_back(axis.inside(i));
+        // Neither end ever grows from one position to the next: equal ones are neighbours.
+        if (found.empty() || found.back() != axis.inside(i)) found.push_back(axis.inside(i));
+        of_position.push_back(found.size() - 1);
     }
     return found;
 }

@@ -1,5 +1,6 @@
 // A kernel that passes over a picture: sizes, and which of its taps lie inside.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -17,11 +18,11 @@ struct Axis {
     std::size_t start(std::size_t i) const { return i * stride; }
     // Taps first … last of position i lie inside the picture.
     std::pair<std::size_t, std::size_t> inside(std::size_t i) const {
-        const std::size_t begin = i * stride;
+        const std::size_t begin = i * stride, end = padding + side;
         std::size_t first = 0, last = kernel;
-        while (first < last && begin + first * dilation < padding) ++first;
-        while (last > first && begin + (last - 1) * dilation >= padding + side) --last;
-        return {first, last};
+        if (begin < padding) first = std::min(kernel, (padding - begin + dilation - 1) / dilation);
+        if (begin + (kernel - 1) * dilation >= end) last = begin < end ? (end - 1 - begin) / dilation + 1 : 0;
+        return {first, std::max(first, last)};
     }
     std::size_t padded() const { return side + 2 * padding; }
 };
@@ -43,15 +44,44 @@ Taps lay_out(const Window& window, std::size_t row, std::size_t pixel, std::size
 // Output pixels by which of their taps lie inside the picture: 9 kinds for a 3×3 kernel that is padded by 1.
 struct Borders {
     struct Kind {
-        std::pair<std::size_t, std::size_t> rows, columns;
-        bool inside(std::size_t row, std::size_t column) const {
-            return row >= rows.first && row < rows.second && column >= columns.first && column < columns.second;
-        }
+        std::pair<std::size_t, std::size_t> rows, columns;  // of taps inside: the first, and the one after the last
+        std::size_t taps() const { return (rows.second - rows.first) * (columns.second - columns.first); }
     };
     std::vector<Kind> kinds;
     std::vector<std::uint32_t> of_pixel;
 };
 Borders find_borders(const Window& window);
+
+// A number for each tap, summed up over those inside: of each kind of border by four sums, over the taps above and to the left.
+template <class Number>
+class TapSums {
+public:
+    TapSums(std::size_t rows, std::size_t columns) : columns_(columns), sums_((rows + 1) * (columns + 1)) {}
+
+    // of_tap(t) for t = 0, 1, … in the kernel's order.
+    template <class OfTap>
+    void set(const OfTap& of_tap) {
+        for (std::size_t t = 0, row = 1; row * (columns_ + 1) < sums_.size(); ++row) {
+            Number so_far = 0;
+            for (std::size_t column = 1; column <= columns_; ++column) {
+                so_far += of_tap(t++);
+                sums_[row * (columns_ + 1) + column] = at(row - 1, column) + so_far;
+            }
+        }
+    }
+    Number inside(const Borders::Kind& kind) const {
+        const auto [top, bottom] = kind.rows;
+        const auto [left, right] = kind.columns;
+        return at(bottom, right) - at(top, right) - at(bottom, left) + at(top, left);
+    }
+    Number all() const { return sums_.back(); }
+
+private:
+    Number at(std::size_t row, std::size_t column) const { return sums_[row * (columns_ + 1) + column]; }
+
+    std::size_t columns_;
+    std::vector<Number> sums_;  // (rows + 1, columns + 1)
+};
 
 // Copies a picture and adds a margin of zeros: copy_row(y, to) brings row y.
 template <class CopyRow>

@@ -4,12 +4,14 @@ import io
 import os
 import struct
 import tarfile
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from faults import Fault
@@ -22,6 +24,7 @@ from rbnn.data import _files
 from rbnn.errors import DataError, PackError
 from rbnn.graph import Graph, Input
 from rbnn.kinds import Buffer, Operation
+from rbnn.runtime import Session
 from rbnn.runtime.session import build
 
 LARGE = 20 << 30
@@ -157,6 +160,46 @@ def test_a_small_file_cannot_ask_for_all_memory(tmp_path: Path, fault: Fault) ->
         graph.check()
     with fault("hostile packed file"), pytest.raises(PackError, match="buffers together are too large"):
         build(graph, "portable")
+
+
+def wide_kernels(kind: str, count: int) -> Graph:
+    """Convolutions with one weight, whose kernel is larger than the picture: no two pixels see the same taps."""
+    side, kernel = 40, 81
+    first = Operation("pack", "signs", {"x": "image"}, {"bits": "x"})
+    tensors: dict[str, Any] = {"weight": np.ones((1, kernel, kernel, 1), np.uint8)}
+    if kind == "int8_conv":
+        first = Operation("quantize", "bytes", {"x": "image"}, {"bytes": "x"}, {"scale": "one", "shift": "one"})
+        tensors = {"weight": np.ones((1, kernel, kernel, 1), np.int8), "one": np.ones(1, np.float32)}
+    operations = [first]
+    buffers = {"image": Buffer("float", (side, side, 1))}
+    buffers["x"] = Buffer("bits" if kind == "binary_conv" else "bytes", (side, side, 1))
+    for i in range(count):
+        buffers[f"y{i}"] = Buffer("float", (side + kernel - 1, side + kernel - 1, 1))
+        operations.append(
+            Operation(kind, f"conv{i}", {"x": "x"}, {"float": f"y{i}"}, {"weight": "weight"},
+                      {"kernel": [kernel, kernel], "padding": [kernel - 1, kernel - 1]})
+        )  # fmt: skip
+    return Graph(Input("image"), f"y{count - 1}", buffers, operations, tensors)
+
+
+@pytest.mark.parametrize("kind", ["binary_conv", "int8_conv"])
+def test_a_small_file_cannot_ask_for_all_time(kind: str, fault: Fault) -> None:
+    with fault("hostile packed file"):
+        start = time.process_time()
+        Session(wide_kernels(kind, 16))
+        assert time.process_time() - start < 1
+    with fault("hostile packed file"), pytest.raises(PackError, match=r"'conv72' .* borders .* differ too much"):
+        Session(wide_kernels(kind, 100))
+
+
+def test_weights_that_grow_in_memory(fault: Fault) -> None:
+    """One channel is kept as sixty-four."""
+    shape = (255, 255, 130)
+    buffers = {"image": Buffer("float", shape), "y": Buffer("float", (1, 1, 1))}
+    large = Operation("float_conv", "large", {"x": "image"}, {"float": "y"}, {"weight": "w"}, {"kernel": [255, 255]})
+    graph = Graph(Input("image"), "y", buffers, [large], {"w": np.zeros((1, *shape), np.float32)})
+    with fault("hostile packed file"), pytest.raises(PackError, match=r"'large' .* take more than 2 GB"):
+        Session(graph)
 
 
 def archive(members: dict[str, bytes], path: Path, **fields: Any) -> Path:
