@@ -347,7 +347,14 @@ def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: P
         (["bad checkpoint"], "is not a readable checkpoint"),
         (["bad signs"], "cannot read the initial signs"),
         (["run", "--packed", "nothing.rbnn"], "nothing.rbnn: no such file"),
-        (["run", "-o", "empty"], "empty is a directory"),
+        (
+            ["good.rbnn"],
+            "good.rbnn is a packed network, without its training: name the run directory, and add --packed",
+        ),
+        (["run", "renamed"], "renamed is a packed network, without its training"),
+        (["resnet20-bireal-digits"], "resnet20-bireal-digits is a packed network, without its training"),
+        (["broken.rbnn"], "broken.rbnn: not a packed network"),
+        (["run", "-o", "empty"], "cannot use empty: Is a directory"),
         (["run", "-o", "no/such/page.html"], "no/such"),
         (["run", "--figures", "file"], "file"),
     ],
@@ -363,6 +370,9 @@ def test_bad_input(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "empty").mkdir()
+    packfile.write(small_network(), tmp_path / "good.rbnn")
+    shutil.copy(tmp_path / "good.rbnn", tmp_path / "renamed")
+    (tmp_path / "broken.rbnn").write_text("in the way")
     (tmp_path / "broken.json").write_text('{"table": "ablation"}')
     (tmp_path / "begun.json").write_text('{"table": "begun", "rows": [{"row": "B", "runs": [], "seeds": []}]}')
     broken = {"changed log": "log.jsonl", "bad log": "log.jsonl", "bad checkpoint": "best.pt"}

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from answers import SMALL, Rbnn
+from packed_networks import small_network
+
+from rbnn import packfile
 
 
 @pytest.fixture
@@ -25,6 +28,7 @@ def place(tmp_path: Path, run_directory: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "option.toml").write_text('[options]\nrotatoin = "layer"\n')
     (tmp_path / "contradiction.toml").write_text('[options]\nrotation = "none"\n')
     (tmp_path / "file").write_text("in the way")
+    packfile.write(small_network(), tmp_path / "packed")
     return tmp_path
 
 
@@ -74,6 +78,12 @@ TRAIN = ["train", "digits", *SMALL]
         (["eval", "RUN", "--data", "cifar10"], "cifar"),
         (["eval", "RUN", "--batch-size", "0"], "batch_size"),
         (["eval", "RUN", "--device", "cuda:77"], "device 'cuda:77' is not to be had here"),
+        (
+            ["export", "resnet20-bireal-digits", "-o", "x.rbnn"],
+            "resnet20-bireal-digits is a packed network, without its",
+        ),
+        (["export", "packed", "-o", "x.rbnn"], "packed is a packed network, without its training: export takes a run"),
+        (["export", "none.rbnn", "-o", "x.rbnn"], "there is no checkpoint none.rbnn"),
         (["export", "RUN", "-o", "."], "cannot use .: Is a directory"),
         (["export", "RUN", "-o", "empty directory"], "cannot use empty directory: Is a directory"),
         (["export", "RUN", "-o", "no such/net.rbnn"], "cannot use no such/net.rbnn: No such file or directory"),

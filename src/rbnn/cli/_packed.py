@@ -42,6 +42,16 @@ def is_packed(path: Path) -> bool:
         return file.read(10)[8:] == b'{"'  # safetensors: the length of its header in 8 bytes, then the header, JSON
 
 
+def refuse_packed(net: Path, instead: str) -> None:
+    """For commands that need what training left: a packed network is not called a damaged checkpoint."""
+    from rbnn import packfile
+
+    path = named_file(net)
+    if path.is_file() and is_packed(path):
+        packfile.read(path)  # a broken one is called broken
+        raise ConfigError(f"{net} is a packed network, without its training: {instead}")
+
+
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from rbnn.analysis.words import visible
+from rbnn.cli._packed import refuse_packed
 from rbnn.errors import ConfigError
 from rbnn.files import check_place
 
@@ -40,6 +41,8 @@ def run(options: Report) -> None:
     """Read, measure, draw, write."""
     if not options.runs:
         raise ConfigError("no run is given: name one or more run directories of `rbnn train`")
+    for path in options.runs:
+        refuse_packed(path, "name the run directory, and add --packed FILE to time it")
     check_place(options.output)  # before minutes of measuring
     if options.figures is not None:
         options.figures.mkdir(parents=True, exist_ok=True)
