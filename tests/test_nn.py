@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 import rbnn
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.methods import METHODS, Method, register_method
-from rbnn.nn import BinaryConv2d, BinaryLinear, binary_layers
+from rbnn.nn import BinaryConv2d, BinaryLinear, binary_layers, evaluation_mode, show_example
 
 PLAIN = {"rotation": "none", "alpha": "none", "standardise": False}
 
@@ -93,6 +93,24 @@ def test_one_image_without_a_batch_is_a_batch_of_one(layer: BinaryConv2d | Binar
 
 def test_an_empty_batch_gives_an_empty_batch() -> None:
     assert BinaryConv2d(8, 4, 3).eval()(torch.zeros(0, 8, 5, 5)).shape == (0, 4, 3, 3)
+
+
+def test_every_module_gets_its_own_mode_back() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(4), BinaryConv2d(4, 4, 3, method="xnor++"), nn.Dropout())
+    model[0].eval()
+
+    def modes() -> list[bool]:
+        return [module.training for module in model]
+
+    with evaluation_mode(model):
+        assert modes() == [False, False, False]
+    assert modes() == [False, True, True]
+    assert model.training
+    show_example(model, torch.randn(2, 4, 5, 5))
+    assert modes() == [False, True, True]
+    with pytest.raises(RuntimeError), evaluation_mode(model):
+        model(torch.randn(2, 3, 5, 5))
+    assert modes() == [False, True, True]
 
 
 def test_training_without_a_schedule_warns_once() -> None:

@@ -3,6 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
@@ -121,18 +122,26 @@ def binary_layers(model: nn.Module) -> Iterator[tuple[str, BinaryLayer]]:
             yield name, module
 
 
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """``model`` in eval mode inside the block; afterwards every module has the mode that it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
 @torch.no_grad()
 def show_example(model: nn.Module, example_input: Tensor) -> None:
     """Runs an example through ``model`` where a method asks for one, so that all parameters exist before an optimizer
     is made.  Nothing else changes."""
     if not any(layer.method.needs_example for _, layer in binary_layers(model)):
         return
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()(example_input)
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluation_mode(model):
+        model(example_input)
 
 
 def penalty(model: nn.Module) -> Tensor | float:
