@@ -1,5 +1,8 @@
 """Costs: against numbers derived by hand, and on models that nobody foresaw."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,6 +10,7 @@ from torch import Tensor, nn
 import rbnn
 from rbnn.analysis.costs import Costs, LayerCost, costs
 from rbnn.errors import ConfigError
+from rbnn.methods import METHODS, Method
 from rbnn.models import create_model
 
 
@@ -65,6 +69,133 @@ def test_what_the_method_holds_does_not_outlive_training() -> None:
     assert (found.parameters, found.float_bytes) == (twin.parameters, twin.bytes)
     assert found.binary_macs + found.float_macs == twin.float_macs
     assert (twin.bytes_ratio, twin.binary_mac_share) == (1.0, 0.0)
+
+
+# ResNet-20: six binary layers of 16, six of 32 and six of 64 filters, at 32², 16² and 8² positions.
+PLANE_BYTES, FILTERS, POSITIONS = 267_264 // 8, 6 * (16 + 32 + 64), 6 * (32**2 + 16**2 + 8**2)
+REST = 43_752 - PLANE_BYTES
+ONE_PASS = 40_108_032
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "weight_planes", "input_planes"),
+    [
+        ("abc-net", {"weight_bases": 3, "activation_bases": 3}, 3, 3),
+        ("abc-net", {"weight_bases": 5, "activation_bases": 5}, 5, 5),
+        ("abc-net", {"weight_bases": 3}, 3, 1),
+        ("abc-net", {"activation_bases": 2}, 1, 2),
+        ("abc-net", {}, 1, 1),
+        ("dorefa", {"activation_bits": 1}, 1, 1),
+        ("dorefa", {"activation_bits": 2}, 1, 3),  # 2 bits have four levels, so three thresholds
+        ("dorefa", {"activation_bits": 4}, 1, 15),
+    ],
+)
+def test_every_plane_counts(method: str, options: dict[str, Any], weight_planes: int, input_planes: int) -> None:
+    found = costs(create_model("resnet20-bireal", method, **options), torch.zeros(1, 3, 32, 32))
+    passes = weight_planes * input_planes
+    assert found.binary_macs == passes * ONE_PASS
+    assert found.float_macs == 443_008
+    # A scale per pass and filter; the batch norm's affine takes in one of them.
+    scales = 4 * FILTERS * (passes - 1)
+    assert found.bytes == weight_planes * PLANE_BYTES + scales + REST
+    channels = 16 + FILTERS + 64
+    parts = {name: size for name, size, _ in found.float_parts()}
+    assert parts == {"affines": 8 * channels + scales, "fc": 2600, "conv1": 1728}
+    # ABC-Net holds a threshold and a factor per plane of the input in each of 18 layers: several do not merge.
+    assert found.training_only == (36 if method == "abc-net" and input_planes == 1 else 0)
+    assert {layer.bits for layer in found.layers if layer.name.startswith("layers.") and layer.kind == "conv"} == {1}
+
+
+@pytest.mark.parametrize(
+    ("case", "factors", "scales", "training_only"),
+    [
+        (1, 0, 0, FILTERS),  # α goes into the affine, like any scale
+        (2, 6 * (16 * 32**2 + 32 * 16**2 + 64 * 8**2), 0, FILTERS),  # dense; the start of α is not needed any more
+        (3, POSITIONS, FILTERS, 0),  # α must be multiplied before the positions are
+        (4, POSITIONS, FILTERS, 0),  # β_h γ_w multiplied out
+    ],
+)
+def test_factors_per_position_stay(case: int, factors: int, scales: int, training_only: int) -> None:
+    found = costs(create_model("resnet20-bireal", "xnor++", case=case), torch.zeros(1, 3, 32, 32))
+    assert found.bytes == 43_752 + 4 * (factors + scales)
+    assert (found.binary_macs, found.float_macs) == (ONE_PASS, 443_008)
+    parts = {name: size for name, size, _ in found.float_parts()}
+    assert parts.get("position factors", 0) == 4 * factors
+    assert parts["affines"] == 8 * (16 + FILTERS + 64) + 4 * scales
+    assert found.training_only == training_only
+
+
+def test_the_map_of_magnitudes_is_a_float_convolution() -> None:
+    found = costs(create_model("resnet20-bireal", "xnor-net", k_map=True), torch.zeros(1, 3, 32, 32))
+    assert found.bytes == 43_752 + 18 * 4 * 9 + 4 * FILTERS  # a 3×3 box in each layer, and α before the map
+    assert found.binary_macs == ONE_PASS
+    assert found.float_macs == 443_008 + 9 * POSITIONS
+    options = {"k_map": True}
+    grouped = rbnn.BinaryConv2d(8, 6, (3, 2), groups=2, bias=False, method="xnor-net", options=options)
+    (layer,) = costs(grouped, torch.zeros(1, 8, 5, 5)).layers
+    weights = 6 * 4 * 3 * 2  # with groups each filter has a box of its own
+    assert (layer.binary_macs, layer.float_macs) == (weights * 3 * 4, weights * 3 * 4)
+    assert layer.bytes == weights // 8 + 4 * weights + 4 * 6
+    linear = rbnn.BinaryLinear(16, 5, method="xnor-net", options=options)
+    (layer,) = costs(linear, torch.zeros(1, 16)).layers
+    assert (layer.float_macs, layer.bytes) == (1, 10 + 4 + 4 * 5 + 8 * 5)  # a box of 1, α, and an affine for the bias
+
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((method, {}) for method in METHODS),
+    ("rbnn", {"standardise": False}),
+    ("xnor-net", {"k_map": True}),
+    ("dorefa", {"activation_bits": 2}),
+    ("abc-net", {"weight_bases": 3, "activation_bases": 2}),
+    *(("xnor++", {"case": case}) for case in (1, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(("method", "options"), VARIANTS, ids=str)
+def test_the_packed_file_has_these_bytes(method: str, options: dict[str, Any], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inner = {"method": method, "options": options, "padding": 1, "bias": False}
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.Hardtanh(),
+        rbnn.BinaryConv2d(16, 24, 3, **inner), nn.BatchNorm2d(24), nn.Hardtanh(),
+        rbnn.BinaryConv2d(24, 32, 3, stride=2, **inner), nn.BatchNorm2d(32), nn.Hardtanh(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 5),
+    ).eval()  # fmt: skip
+    images = torch.randn(2, 3, 12, 12)
+    for norm in (module for module in model if isinstance(module, nn.BatchNorm2d)):
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias)
+    model(images)  # xnor++ wants to see a picture
+    rbnn.export(model, tmp_path / "net.rbnn", images)
+    packed = (tmp_path / "net.rbnn").read_bytes()
+    tensors = len(packed) - 8 - int.from_bytes(packed[:8], "little")  # a safetensors file: length of the header, header
+    counted = costs(model, images).bytes
+    assert counted <= len(packed)
+    # Where nothing but a sign follows, a threshold stands for the affine, 4 bytes fewer per channel; a sign of another
+    # level than 0 may store it per channel, 4 bytes more.  Signs are asked of 16 and of 24 channels.
+    assert abs(tensors - counted) <= 4 * (16 + 24)
+
+
+def test_a_layer_that_has_no_form_in_bits_counts_as_float() -> None:
+    class ThreeValues(Method):
+        def weight(self, w: Tensor) -> Tensor:
+            return w.sign() * (w.abs() > w.abs().mean())
+
+        def activation(self, x: Tensor) -> Tensor:
+            return x.sign()
+
+    layer = rbnn.BinaryConv2d(8, 4, 3, bias=False)
+    layer.adopt(ThreeValues())
+    (found,) = costs(layer, torch.randn(1, 8, 5, 5)).layers
+    assert (found.bits, found.bytes, found.binary_macs, found.float_macs) == (32, 4 * 288, 0, 288 * 9)
+
+
+def test_a_weight_that_is_stored_already_counts_its_scale_alone() -> None:
+    model = nn.Sequential(rbnn.BinaryLinear(8, 8, bias=False), rbnn.BinaryLinear(8, 8, bias=False))
+    model[1].weight = model[0].weight
+    found = costs(model, torch.zeros(1, 8))
+    assert [(layer.bits, layer.bytes) for layer in found.layers] == [(1, 8 + 64), (1, 64)]
+    assert found.float_parts() == [("affines", 128, 128 / 136)]
 
 
 @pytest.mark.parametrize("method", ["rbnn", "xnor-net"])

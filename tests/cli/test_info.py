@@ -64,6 +64,18 @@ def test_a_name(capsys: pytest.CaptureFixture[str]) -> None:
         assert found["total"][key] == sum(layer[key] for layer in found["layers"])
 
 
+def test_what_stays_of_a_method_is_not_said_to_go(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "resnet20-bireal", "--method", "xnor++")
+    plain = as_json(capsys, "resnet20-bireal")
+    assert [set(layer) for layer in found["layers"]] == [set(layer) for layer in plain["layers"]]
+    assert set(found["total"]) == set(plain["total"])
+    assert (found["total"]["bytes"], found["total"]["training_only"]) == (78_696, 0)
+    assert found["float_parts"][0] == {"name": "position factors", "bytes": 32_256, "share": 32_256 / 78_696}
+    text = said(capsys, "resnet20-bireal", "--method", "xnor++")
+    assert "Gone at export" not in text
+    assert "position factors 41.0 %" in text
+
+
 def test_the_float_twin(capsys: pytest.CaptureFixture[str]) -> None:
     total = as_json(capsys, "resnet20", "--method", "float")["total"]
     assert (total["bytes"], total["bytes_ratio"], total["binary_macs"]) == (1_079_400, 1.0, 0)

@@ -1,15 +1,20 @@
 """What a network costs when it is deployed, layer by layer: bits, multiply-accumulates (MACs), bytes.
 
-    binary layer       1 bit per weight, rounded up to whole bytes for the layer
+    binary layer       1 bit per weight and plane of signs, rounded up to whole bytes for each plane; 4 bytes per factor
+                       of a position, and per scale that no affine can take
     batch norm         folded to one affine per channel, y = a·x + b: 8 bytes per channel
     any other layer    4 bytes per parameter
 
-A binary layer's scale and bias go into the affine of the batch norm behind it; without one the layer has an affine of
-its own.  What a method keeps for training (β, rotations, scales, the latent floats behind the bits) vanishes at export.
-MACs are those of convolutions and linear layers for one example; a tap that falls on padding counts like any other.
+What a binary layer is in bits, its method says, to the export and here (``binary_form``): M planes of the weight times
+N planes of the input are M·N passes, each with a scale per filter.  One of these scales and the bias go into the affine
+of the batch norm behind the layer; without one the layer has an affine of its own.  Factors per position stand between
+the two: then all scales stay, but those that are 1.  What a method keeps for training (β, rotations, the latent floats
+behind the bits) vanishes at export.  A layer whose method has no binary form counts as float, as it is deployed then.
+
+MACs are those of convolutions and linear layers for one example; a tap that falls on padding counts like any other, and
+a 1-bit MAC once for each pass.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeGuard
@@ -19,8 +24,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from rbnn.errors import ConfigError
-from rbnn.nn import BinaryConv2d, BinaryLinear
+from rbnn.errors import ConfigError, NotBinary
+from rbnn.methods import BinaryForm
+from rbnn.nn import BinaryConv2d, BinaryLayer, BinaryLinear, evaluation_mode
 
 AFFINE_BYTES = 8
 """Two float32 per channel."""
@@ -43,7 +49,7 @@ class LayerCost:
     kind: str
     """conv, linear, batch norm, or the name of the class."""
     bits: int
-    """Per weight: 1 or 32."""
+    """Per weight, of one plane: 1 or 32."""
     weight: tuple[int, ...]
     """Shape of the weight; () where there is none."""
     output: tuple[int, ...]
@@ -51,11 +57,16 @@ class LayerCost:
     calls: int
     """How often the forward pass calls it; 0 hides MACs (the weight is read by another module, or not at all)."""
     parameters: int
-    """Without those of a method, which do not outlive training."""
+    """Without those of a method."""
     binary_macs: int
+    """Of all passes."""
     float_macs: int
     bytes: int
     """When deployed."""
+    bit_bytes: int
+    """Of these, packed signs."""
+    position_bytes: int
+    """Of these, factors per position, and the box that makes XNOR-Net's K."""
     float_bytes: int
     """Of the same layer in the float twin, deployed too: its batch norms are folded as well."""
 
@@ -66,7 +77,8 @@ class Costs:
 
     layers: list[LayerCost] = field(default_factory=list)
     training_only: int = 0
-    """Numbers that methods hold for training beside the latent weights: β, rotations, scales."""
+    """Numbers that methods hold beside the latent weights and that the deployed network has no more: β, rotations, and
+    scales that went into affines."""
 
     @property
     def parameters(self) -> int:
@@ -101,14 +113,19 @@ class Costs:
 
     def float_parts(self) -> list[tuple[str, int, float]]:
         """What keeps the network from being smaller: (name, bytes, share of all bytes) of what is not bits, largest
-        first; all the affines, of batch norms and of binary layers without one, are one part called ``affines``."""
+        first.  All the affines and scales, of batch norms and of binary layers, are one part called ``affines``, all
+        factors per position another."""
         parts: dict[str, int] = {}
+
+        def add(name: str, size: int) -> None:
+            parts[name] = parts.get(name, 0) + size
+
         for layer in self.layers:
             if layer.bits == 1:
-                parts["affines"] = parts.get("affines", 0) + layer.bytes - _packed_bytes(prod(layer.weight))
+                add("position factors", layer.position_bytes)
+                add("affines", layer.bytes - layer.bit_bytes - layer.position_bytes)
             else:
-                name = "affines" if layer.kind == "batch norm" else layer.name
-                parts[name] = parts.get(name, 0) + layer.bytes
+                add("affines" if layer.kind == "batch norm" else layer.name, layer.bytes)
         found = sorted(((name, size) for name, size in parts.items() if size), key=lambda part: -part[1])
         return [(name, size, size / self.bytes) for name, size in found]
 
@@ -124,15 +141,13 @@ def costs(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> Costs
         seen |= {id(p) for p in fresh}
         layers.append(_layer(name, module, call, sum(p.numel() for p in fresh)))
         if isinstance(module, BinaryConv2d | BinaryLinear):
-            held = [*module.method.parameters(), *(b for b in module.method.buffers() if b.is_floating_point())]
-            training_only += sum(tensor.numel() for tensor in held)
+            training_only += _training_only(module)
     return Costs(layers, training_only)
 
 
 def _layer(name: str, module: nn.Module, call: "_Call", parameters: int) -> LayerCost:
     weight = getattr(module, "weight", None)
     shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
-    binary = isinstance(module, BinaryConv2d | BinaryLinear)
     float_bytes = FLOAT_BYTES * parameters
     kind = type(module).__name__
     if _is_batch_norm(module):
@@ -142,24 +157,64 @@ def _layer(name: str, module: nn.Module, call: "_Call", parameters: int) -> Laye
         kind = "conv"
     elif isinstance(module, nn.Linear):
         kind = "linear"
-    size = float_bytes
-    if binary:
-        size = _packed_bytes(prod(shape)) if parameters else 0
-        size += 0 if call.count and call.normed else AFFINE_BYTES * shape[0]
-    macs = call.positions * prod(shape)
+    bits, size, bit_bytes, position_bytes = 32, float_bytes, 0, 0
+    binary_macs, float_macs = 0, call.positions * prod(shape)
+    if isinstance(module, BinaryConv2d | BinaryLinear) and (form := _binary_form(module)) is not None:
+        bits = 1
+        bit_bytes = len(form.signs) * _packed_bytes(prod(shape)) if parameters else 0
+        factors, box = _position_factors(module, form)
+        position_bytes = FLOAT_BYTES * (factors + box)
+        size = bit_bytes + position_bytes + _scale_bytes(module, form, bool(call.count and call.normed))
+        binary_macs, float_macs = len(form.signs) * len(form.levels) * float_macs, call.positions * box
     return LayerCost(
         name=name or type(module).__name__,
         kind=kind,
-        bits=1 if binary else 32,
+        bits=bits,
         weight=shape,
         output=call.output,
         calls=call.count,
         parameters=parameters,
-        binary_macs=macs if binary else 0,
-        float_macs=0 if binary else macs,
+        binary_macs=binary_macs,
+        float_macs=float_macs,
         bytes=size,
+        bit_bytes=bit_bytes,
+        position_bytes=position_bytes,
         float_bytes=float_bytes,
     )
+
+
+def _binary_form(layer: BinaryLayer) -> BinaryForm | None:
+    """What the export would write; None where it would refuse."""
+    try:
+        return layer.method.binary_form(layer.weight)
+    except NotBinary:
+        return None
+
+
+def _position_factors(layer: BinaryLayer, form: BinaryForm) -> tuple[int, int]:
+    """Numbers of the learned map, and of the box that K is made with: one for all filters, but with groups one each."""
+    learned = 0 if form.positions is None else form.positions.size
+    if not form.magnitudes:
+        return learned, 0
+    grouped = isinstance(layer, BinaryConv2d) and layer.groups > 1
+    return learned, layer.weight.numel() if grouped else prod(layer.weight.shape[2:])
+
+
+def _scale_bytes(layer: BinaryLayer, form: BinaryForm, normed: bool) -> int:
+    """Scales of the passes, and the affine behind them if the layer has one of its own."""
+    filters = layer.weight.shape[0]
+    if not form.mapped:
+        passes = len(form.signs) * len(form.levels)
+        return FLOAT_BYTES * filters * (passes - 1) + (0 if normed else AFFINE_BYTES * filters)
+    scales = [factors * level for factors in form.factors for level in form.levels]
+    stay = sum(bool((scale != 1).any()) for scale in scales)
+    return FLOAT_BYTES * filters * stay + (0 if normed or layer.bias is None else AFFINE_BYTES * filters)
+
+
+def _training_only(layer: BinaryLayer) -> int:
+    method = layer.method
+    held = [*method.named_parameters(), *((name, b) for name, b in method.named_buffers() if b.is_floating_point())]
+    return sum(tensor.numel() for name, tensor in held if name not in method.kept_at_export)
 
 
 def _packed_bytes(bits: int) -> int:
@@ -237,25 +292,12 @@ def _run(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> dict[n
 
     watched = [m for _, m in _rows(model)] + [m for m in model.modules() if isinstance(m, _KEEP_AN_AFFINE_MOVABLE)]
     hooks = [module.register_forward_hook(called, with_kwargs=True) for module in watched]
-    restore = _remember_mode(model)
     try:
-        model.eval()
-        with torch.no_grad():
+        with evaluation_mode(model), torch.no_grad():
             model(*(x[:1] for x in inputs))
     finally:
-        restore()
         for hook in hooks:
             hook.remove()
     for _, module in waiting.values():
         calls[module].normed = False
     return calls
-
-
-def _remember_mode(model: nn.Module) -> Callable[[], None]:
-    modes = [(module, module.training) for module in model.modules()]
-
-    def restore() -> None:
-        for module, training in modes:
-            module.training = training
-
-    return restore

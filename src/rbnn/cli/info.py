@@ -1,7 +1,7 @@
 """`rbnn info`: what each layer of a network costs: bits, MACs, bytes, and of a packed file time."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ class Info:
     deployed; totals against the float twin; and what keeps the network from being smaller.
 
     Deployed means: bits packed, batch norms folded to one affine per channel (8 bytes), every other parameter 4 bytes.
+    A method with several planes of signs (abc-net, dorefa with more bits) has the bytes and the MACs of all of them,
+    xnor++ its factors per position.
 
     Of a packed file also: where the time goes on this machine, and why it is not smaller or faster.
 
@@ -45,7 +47,7 @@ class Info:
     """Print JSON with the keys model, method, input (channels, height, width), layers, total and float_parts.
     Each of layers: name, kind, bits, weight, output (shapes), calls, parameters, binary_macs, float_macs, bytes,
     float_bytes (in the float twin). total: the sums of these, bytes_ratio (float twin over this network),
-    binary_mac_share (0 to 1), training_only (numbers that a method holds for training alone).
+    binary_mac_share (0 to 1), training_only (numbers of the method that are gone at export).
     float_parts: name, bytes and share (0 to 1) of what is not bits, largest first.
     Of a packed file: file, kernels, input, layers (name, kind, bits, weight, output, binary_macs, float_macs, bytes,
     float_bytes, milliseconds, time_share), total (sums of these, and file_bytes), why_not_smaller, why_not_faster."""
@@ -98,13 +100,14 @@ def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]
 
 
 def _as_json(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> dict[str, Any]:
-    sums = "parameters", "binary_macs", "float_macs", "bytes", "float_bytes", "bytes_ratio", "binary_mac_share"
+    counts = "parameters", "binary_macs", "float_macs", "bytes", "float_bytes"
+    of_a_layer = "name", "kind", "bits", "weight", "output", "calls", *counts
     return {
         "model": name,
         "method": method,
         "input": shape,
-        "layers": [asdict(layer) for layer in found.layers],
-        "total": {key: getattr(found, key) for key in (*sums, "training_only")},
+        "layers": [{key: getattr(layer, key) for key in of_a_layer} for layer in found.layers],
+        "total": {key: getattr(found, key) for key in (*counts, "bytes_ratio", "binary_mac_share", "training_only")},
         "float_parts": [{"name": part, "bytes": size, "share": share} for part, size, share in found.float_parts()],
     }
 

@@ -29,7 +29,7 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
         raise call.fail(str(reason)) from None
     lowered = _Layer(call, x, form, _window(call, layer, form), _torch_signs(call, x, layer, form), known)
     y: Tensor = call.result
-    if not form.magnitudes and form.positions is None:
+    if not form.mapped:
         buffer = lowered.sums(0.0 if layer.bias is None else call.array(layer.bias))
         call.draft.meanings[buffer] = Meaning(y)
         return buffer

@@ -14,7 +14,7 @@ class BinaryForm:
         y = map ⊙ Σ_i factors_io (signs_io ⊛ a)                           the output, still without bias
 
     where the map is 1 unless ``magnitudes`` or ``positions`` say otherwise.  With an offset the levels add up to it, so
-    that a padded zero is the lowest level.
+    that a padded zero is the lowest level.  In bits it takes M·N passes: M planes of the weight, N of the input.
     """
 
     signs: NDArray[np.int8]
@@ -30,3 +30,8 @@ class BinaryForm:
     """The map is mean|x| under each position of the kernel, over the channels that the filter sees."""
     positions: NDArray[np.float64] | None = None
     """The map, learned: (H, W), or (O, H, W)."""
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the map is there: no scale can go past it into the affine behind."""
+        return self.magnitudes or self.positions is not None

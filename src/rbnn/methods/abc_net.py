@@ -56,6 +56,11 @@ class ABCNet(Method):
         self.shift = nn.Parameter(0.5 - spread)
         self.factor = nn.Parameter(torch.full_like(spread, 1 / count))
 
+    @property
+    def kept_at_export(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Of one plane the threshold and the factor go into the affines; of several each has its own."""
+        return ("shift", "factor") if len(self.shift) > 1 else ()
+
     def before_sign(self, w: Tensor) -> Tensor:
         return w - w.detach().mean()
 

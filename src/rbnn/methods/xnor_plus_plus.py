@@ -66,6 +66,11 @@ class XNORPlusPlus(Method):
     def needs_example(self) -> bool:  # type: ignore[override]
         return self.case > 1 and self.size is None
 
+    @property
+    def kept_at_export(self) -> tuple[str, ...]:  # type: ignore[override]
+        """All of Γ: in front of factors per position α too stays what it is."""
+        return () if self.case == 1 else tuple(name for name, _ in self.named_parameters())
+
     def _set_size(self, height: int, width: int) -> None:
         if self.case == 2:
             assert self.start is not None
