@@ -11,6 +11,9 @@ from rbnn.analysis.gradients import GRID, PROGRESS, Gradient, gradients, reached
 from rbnn.analysis.layers import layers
 from rbnn.analysis.run import read_runs
 from rbnn.functional import training_aware
+from rbnn.methods import RBNN
+
+TRAINING_AWARE, EDE = Gradient("training-aware", -2, 1), Gradient("ede", -2, 1)
 
 
 @pytest.mark.parametrize("progress", PROGRESS)
@@ -25,6 +28,28 @@ def test_training_aware(progress: float) -> None:
     np.testing.assert_allclose(gradient.function(progress), exact, atol=2e-3)
 
 
+@pytest.mark.parametrize("progress", PROGRESS)
+def test_the_floor_of_rbnn_s_activations(progress: float) -> None:
+    gradient = Gradient("training-aware", -2, 1, floored=True)
+    t = {0.0: 1.0, 0.25: 1.0, 0.5: 1.0, 0.75: 10**0.25, 1.0: 10.0}[progress]
+    assert gradient.sharpness_and_gain(progress) == pytest.approx((t, 1.0))
+    slope = np.maximum(np.sqrt(2) * t - t * t * np.abs(GRID), 0)
+    np.testing.assert_allclose(gradient.derivative(progress), slope, atol=1e-12)
+    # The method itself, on values without standardisation.
+    layer = RBNN(torch.randn(4, 4, 3, 3), standardise=False)
+    layer.progress = progress
+    x = torch.from_numpy(GRID).requires_grad_()
+    layer.activation(x).sum().backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), slope, atol=1e-12)
+
+
+def test_one_stretch_for_as_long_as_the_function_is_the_same() -> None:
+    assert Gradient("training-aware", -2, 1).phases == [(each, each) for each in PROGRESS]
+    assert Gradient("training-aware", -2, 1, floored=True).phases == [(0.0, 0.5), (0.75, 0.75), (1.0, 1.0)]
+    assert Gradient("ste", -2, 1).phases == [(0.0, 1.0)]
+
+
 def test_which_estimators_change() -> None:
     assert Gradient("training-aware", -2, 1).changes
     assert Gradient("ede", -3, 1).changes
@@ -34,10 +59,16 @@ def test_which_estimators_change() -> None:
 @pytest.mark.parametrize(
     ("method", "options", "found"),
     [
-        ("rbnn", {}, {"estimator": Gradient("training-aware", -2, 1)}),
-        ("rbnn", {"estimator": "ppf"}, {"estimator": Gradient("ppf", -2, 1)}),
-        ("ir-net", {"t_min": -1.0}, {"estimator": Gradient("ede", -1, 1)}),
-        ("bnn", {}, {"estimator": Gradient("ste", -2, 1), "weight_estimator": Gradient("identity", -2, 1)}),
+        ("rbnn", {}, {"weights": TRAINING_AWARE, "activations": replace(TRAINING_AWARE, floored=True)}),
+        ("rbnn", {"floored": False}, {"weights and activations": TRAINING_AWARE}),
+        ("rbnn", {"estimator": "ppf"}, {"weights and activations": Gradient("ppf", -2, 1)}),
+        ("rbnn", {"estimator": "annealed-tanh"}, {"weights and activations": Gradient("annealed-tanh", -2, 1)}),
+        ("rbnn", {"estimator": "ede"}, {"weights": EDE, "activations": replace(EDE, floored=True)}),
+        ("ir-net", {"t_min": -1.0}, {"weights and activations": Gradient("ede", -1, 1)}),
+        ("bnn", {}, {"activations": Gradient("ste", -2, 1), "weights": Gradient("identity", -2, 1)}),
+        ("bnn", {"weight_estimator": "ste"}, {"weights and activations": Gradient("ste", -2, 1)}),
+        ("lab", {}, {"activations": Gradient("ste", -2, 1)}),
+        ("dorefa", {}, {"weights": Gradient("identity", -2, 1)}),
         ("dsq", {}, {}),
         ("float", {}, {}),
     ],

@@ -15,6 +15,7 @@ from packed_networks import small_network
 
 from rbnn import packfile
 from rbnn.analysis.analysed import Timed
+from rbnn.analysis.figures import Figure
 from rbnn.analysis.findings import findings, findings_of
 from rbnn.analysis.packed_costs import OperationCosts, PackedCosts
 from rbnn.analysis.paper_figures import claims
@@ -24,7 +25,7 @@ from rbnn.cli import main
 SECTIONS = ("summary", "curves", "layers", "weights", "flips", "alpha", "gradients", "costs", "configuration")
 FIGURES = {
     "accuracy", "loss", "lr", "cosine", "angle", "relative_error", "error", "angle_over_training", "histograms",
-    "flips", "epoch_flips", "alpha", "gradient_1", "costs_1",
+    "flips", "epoch_flips", "alpha", "gradient_1", "gradient_2", "costs_1",
 }  # fmt: skip
 
 
@@ -117,7 +118,7 @@ def test_names_are_no_markup(both: tuple[Page, Path], rbnn_run: Path) -> None:
 
 def test_figures_come_as_svg_png_and_csv(both: tuple[Page, Path]) -> None:
     made = {path.name for path in both[1].iterdir()}
-    drawn = {f"{key}.{suffix}" for key in FIGURES | {"gradient_2"} for suffix in ("svg", "png", "csv")}
+    drawn = {f"{key}.{suffix}" for key in FIGURES | {"gradient_3"} for suffix in ("svg", "png", "csv")}
     assert made == drawn | {"epochs.csv", "layers.csv"}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in both[1].glob("*.png"))
     assert all("<svg" in path.read_text(encoding="utf-8") for path in both[1].glob("*.svg"))
@@ -282,6 +283,50 @@ def test_json(xnor_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ]
     assert answer["page"] == str(tmp_path / "p.html")
     assert any("Weights and their signs" in sentence for sentence in answer["findings"])
+
+
+# The gradient of sign
+
+
+def gradient_figures(*runs: Path) -> list[Figure]:
+    return [figure for figure in read(runs).figures if figure.key.startswith("gradient_")]
+
+
+def test_weights_and_activations_have_a_figure_each_where_their_gradients_differ(rbnn_run: Path) -> None:
+    weights, activations = gradient_figures(rbnn_run)
+    assert f"used by {rbnn_run.name} for weights." in weights.caption
+    assert "t grows from 0.01 to 10" in weights.caption
+    assert weights.caption.endswith("Figure 5 of the paper.")
+    assert f"used by {rbnn_run.name} for activations." in activations.caption
+    assert "t grows from 1 to 10" in activations.caption
+    assert "t stays 1 until e/E = 0.67" in activations.caption
+    assert "Figure 5" not in activations.caption
+    assert weights.title != activations.title
+    at_zero = [{row[0]: row[3] for row in figure.rows if row[1] == 0} for figure in (weights, activations)]
+    # F'(0) = √2 t k
+    assert at_zero[0] == pytest.approx(
+        {step: 2**0.5 * max(1, 10 ** (-2 + 3 * step)) for step in (0.0, 0.25, 0.5, 0.75, 1.0)}
+    )
+    assert at_zero[1] == pytest.approx({0.5: 2**0.5, 0.75: 2**0.5 * 10**0.25, 1.0: 2**0.5 * 10})
+
+
+@pytest.mark.parametrize("options", ["floored = false", 'estimator = "ste"'])
+def test_one_figure_where_they_do_not(rbnn_run: Path, tmp_path: Path, options: str) -> None:
+    copy = without(rbnn_run, tmp_path, "best.pt", "last.pt")
+    with (copy / "config.toml").open("a") as file:
+        file.write(f"{options}\n")
+    (figure,) = gradient_figures(copy)
+    assert "used by copy for weights and activations." in figure.caption
+
+
+def test_all_runs_keep_the_side(rbnn_run: Path, xnor_run: Path, tmp_path: Path) -> None:
+    twice = without(rbnn_run, tmp_path)
+    captions = [figure.caption for figure in gradient_figures(rbnn_run, twice)]
+    assert [caption.split(". ")[0] for caption in captions] == [
+        "The estimator training-aware, used by all runs for weights",
+        "The estimator training-aware, used by all runs for activations",
+    ]
+    assert "used by xnor for weights and activations." in gradient_figures(rbnn_run, xnor_run)[2].caption
 
 
 # Time

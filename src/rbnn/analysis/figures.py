@@ -234,10 +234,10 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
 
 def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:
     """F and F' of one estimator at several e/E."""
-    steps = PROGRESS if gradient.changes else (1.0,)
+    phases = gradient.phases
     rows = [
         (step, float(x), float(value), float(slope))
-        for step in steps
+        for _, step in phases
         for x, value, slope in zip(POINTS, gradient.function(step), gradient.derivative(step), strict=True)
     ]
 
@@ -245,15 +245,16 @@ def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:
         with drawing() as made:
             left, right = made.subplots(1, 2)
             left.plot([POINTS[0], 0, 0, POINTS[-1]], [-1, -1, 1, 1], color=INK, linewidth=1, linestyle=(0, (1, 2)))
-            for index, step in enumerate(steps):
-                shade = STEPS[index] if gradient.changes else RUNS[0]
+            for index, (first, step) in enumerate(phases):
+                shade = STEPS[PROGRESS.index(step)] if gradient.changes else RUNS[0]
                 slopes = gradient.derivative(step)
                 left.plot(POINTS, gradient.function(step), color=shade)
                 right.plot(POINTS, slopes, color=shade)
                 if slopes.max() > HIGHEST:
                     right.text(0.18, HIGHEST, f"up to {slopes.max():.1f}", color=shade, va="top", fontsize=9)
                 if gradient.changes:
-                    left.text(-1.95, 2.1 - 0.36 * index, f"e/E = {step:g}", color=shade, va="top", fontsize=9)
+                    when = f"{step:g}" if first == step else f"{first:g} to {step:g}"
+                    left.text(-1.95, 2.1 - 0.36 * index, f"e/E = {when}", color=shade, va="top", fontsize=9)
             left.set_ylim(-2.2, 2.2)
             right.set_ylim(min(0.0, *(row[3] for row in rows)) - 0.08, min(HIGHEST, max(row[3] for row in rows)) * 1.04)
             left.set_title("F(x), in place of sign", fontsize=10.5)
@@ -265,12 +266,16 @@ def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:
     start, end = gradient.sharpness_and_gain(0.0)[0], gradient.sharpness_and_gain(1.0)[0]
     moves = (
         f"From the first epoch to the last (e/E from 0 to 1) t grows from {start:g} to {end:g}: F comes near sign, and "
-        "F′, which passes gradients on, becomes high and narrow. Wide early lets every weight learn; narrow late is "
-        "true to sign but leaves weights far from 0 without a gradient."
+        "F′, which passes gradients on, becomes high and narrow. Wide early lets more gradients through; narrow late "
+        "is true to sign but leaves values far from 0 without one."
         if gradient.changes
         else "It stays the same over the whole training."
     )
-    paper = " Figure 5 of the paper." if gradient.estimator == "training-aware" else ""
+    if gradient.floored:
+        until = gradient.low / (gradient.low - gradient.high)  # where 10^(low + e/E (high − low)) is 1
+        moves += f" Floored means t = max(t, 1) and k = 1: t stays 1 until e/E = {until:.2f}."
+    paper = " Figure 5 of the paper." if gradient.estimator == "training-aware" and not gradient.floored else ""
     caption = f"The estimator {gradient.estimator}, used by {used_by}. {moves} Dotted: sign.{paper}"
     columns = "progress", "x", "F", "F_prime"
-    return Figure(key, f"Gradient of sign: {gradient.estimator}", caption, columns, rows, draw)
+    title = f"Gradient of sign: {gradient.estimator}{', floored' * gradient.floored}"
+    return Figure(key, title, caption, columns, rows, draw)

@@ -1,6 +1,7 @@
 """F and F' over training: what stands in for sign and its derivative in the backward pass (figure 5)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from rbnn.analysis.layers import Layer
 from rbnn.analysis.run import Run
-from rbnn.functional import estimator, sharpness_and_gain
+from rbnn.functional import estimator, floored, sharpness_and_gain
 from rbnn.methods import method_options
 from rbnn.methods._method import T_MAX, T_MIN
 from rbnn.nn import binary_layers
@@ -18,6 +19,9 @@ PROGRESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """The values of e/E that are shown."""
 
 GRID = np.linspace(-2, 2, 401)
+
+OF_ACTIVATIONS_ALONE = ("lab",)
+"""Methods whose one estimator is of the activations' sign and not of both."""
 
 FADED = 0.01
 """A derivative below this share of its peak counts as none."""
@@ -30,10 +34,13 @@ class Gradient:
     estimator: str
     low: float
     high: float
+    floored: bool = False
+    """t never below 1, and k = 1: RBNN's activations."""
 
     def sharpness_and_gain(self, progress: float) -> tuple[float, float]:
         """t and k at e/E = ``progress``."""
-        return sharpness_and_gain(self.estimator, progress, self.low, self.high)
+        t, k = sharpness_and_gain(self.estimator, progress, self.low, self.high)
+        return floored(t) if self.floored else (t, k)
 
     def derivative(self, progress: float, at: NDArray[Any] = GRID) -> NDArray[np.float64]:
         """F' at e/E = ``progress``."""
@@ -48,16 +55,37 @@ class Gradient:
         return np.asarray(rising - rising[len(GRID) // 2])
 
     @property
+    def phases(self) -> list[tuple[float, float]]:
+        """The stretches of ``PROGRESS`` in which it is one and the same function, from … to."""
+        same = groupby(PROGRESS, lambda progress: self.derivative(progress).tobytes())
+        stretches = [list(each) for _, each in same]
+        return [(stretch[0], stretch[-1]) for stretch in stretches]
+
+    @property
     def changes(self) -> bool:
         """Whether it is another function at the end of training than at the start."""
-        return not np.array_equal(self.derivative(0.0), self.derivative(1.0))
+        return len(self.phases) > 1
 
 
 def gradients(run: Run) -> dict[str, Gradient]:
-    """The run's estimators, by the option of its method that names them."""
-    options = method_options(run.config.method) | run.config.options
+    """The run's estimators, by whose sign they are of: ``weights``, ``activations``, or, where they are one,
+    ``weights and activations``."""
+    method, options = run.config.method, method_options(run.config.method) | run.config.options
     low, high = options.get("t_min", T_MIN), options.get("t_max", T_MAX)
-    return {key: Gradient(value, low, high) for key, value in options.items() if key.endswith("estimator")}
+    named = {key: Gradient(value, low, high) for key, value in options.items() if key.endswith("estimator")}
+    activations = named.get("estimator")
+    weights = named.get("weight_estimator", None if method in OF_ACTIVATIONS_ALONE else activations)
+    if activations is not None and options.get("floored", False):
+        activations = replace(activations, floored=True)
+    if weights is not None and activations is not None and _equal(weights, activations):
+        return {"weights and activations": weights}
+    found = {"weights": weights, "activations": activations}
+    return {of: gradient for of, gradient in found.items() if gradient is not None}
+
+
+def _equal(one: Gradient, other: Gradient) -> bool:
+    """As functions: most estimators have no t that a floor could lift."""
+    return all(np.array_equal(one.derivative(progress), other.derivative(progress)) for progress in PROGRESS)
 
 
 def reached(run: Run, layers: list[Layer]) -> float | None:
@@ -65,7 +93,8 @@ def reached(run: Run, layers: list[Layer]) -> float | None:
     epoch; None for other methods and where the weights are not known."""
     if run.config.method != "rbnn" or run.network is None:
         return None
-    gradient, weights = gradients(run)["estimator"], [layer.weights for layer in layers]
+    gradient = next(gradient for of, gradient in gradients(run).items() if of.startswith("weights"))
+    weights = [layer.weights for layer in layers]
     if not layers or any(values is None for values in weights):
         return None
     _, first = next(binary_layers(run.network.model))

@@ -109,15 +109,15 @@ def _alpha(runs: list[Analysed]) -> list[Figure]:
 
 
 def _gradients(runs: list[Analysed]) -> list[Figure]:
-    users: dict[Gradient, list[str]] = {}
+    users: dict[Gradient, dict[str, list[str]]] = {}
     for each in runs:
-        for option, gradient in each.gradients.items():
-            side = " for weights" if option == "weight_estimator" else " for activations"
-            users.setdefault(gradient, []).append(each.name + side * (len(each.gradients) > 1))
-    return [
-        approximation(f"gradient_{number}", gradient, listed(names, of=len(runs)))
-        for number, (gradient, names) in enumerate(users.items(), 1)
-    ]
+        for of, gradient in each.gradients.items():
+            users.setdefault(gradient, {}).setdefault(of, []).append(each.name)
+    figures = []
+    for number, (gradient, named) in enumerate(users.items(), 1):
+        used_by = [f"{listed(names, of=len(runs))} for {of}" for of, names in named.items()]
+        figures.append(approximation(f"gradient_{number}", gradient, "; ".join(used_by)))
+    return figures
 
 
 def networks(runs: list[Analysed]) -> list[tuple[str, Costs]]:

@@ -47,6 +47,11 @@ def gain(t: float) -> float:
     return max(1.0 / t, 1.0)
 
 
+def floored(t: float) -> tuple[float, float]:
+    """``max(t, 1)`` and ``k = 1``: t and k of RBNN's activations in the published runs."""
+    return max(t, 1.0), 1.0
+
+
 @dataclass(frozen=True)
 class Tent:
     """``d sign/dx = max(peak − slope·|x|, 0)`` where ``|x| ≤ support``, else 0."""

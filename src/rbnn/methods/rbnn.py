@@ -12,6 +12,7 @@ from rbnn.functional import (
     adjustable_weight,
     binarize,
     estimator,
+    floored,
     mean_magnitude,
     optimise_rotation,
     per_filter,
@@ -124,7 +125,7 @@ class RBNN(Method):
     def binarization(self) -> Binarization:
         t, k = self._sharpness()
         if self.floored:
-            t, k = max(t, 1.0), 1.0
+            t, k = floored(t)
         return Binarization(estimator(self.estimator, t, k), self.standardise)
 
     def binary_form(self, w: Tensor) -> BinaryForm:
