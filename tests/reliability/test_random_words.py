@@ -16,7 +16,7 @@ from rbnn.training.config import TrainConfig, as_table, as_toml, read_recipe
 
 often = settings(max_examples=200, suppress_health_check=list(HealthCheck), derandomize=True)
 
-FIELDS = sorted(as_table(TrainConfig()) | {"out": "", "start_from": ""})
+FIELDS = sorted(as_table(TrainConfig()) | {"out": "", "start_from": "", "teacher": ""})
 numbers = st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.booleans())
 words = st.one_of(st.text(max_size=8), st.sampled_from(["rbnn", "float", "digits", "resnet20", "all", "cpu", "../x"]))
 values = st.recursive(st.one_of(numbers, words), lambda inner: st.lists(inner, max_size=3), max_leaves=5)

@@ -62,6 +62,7 @@ def configs(draw: st.DrawFn) -> TrainConfig:
         device=draw(st.text(st.characters(exclude_categories=["Cs"]))),
         batch_norm=draw(st.sampled_from(["local", "all-reduced"])),
         start_from=draw(st.none() | PATHS),
+        teacher=draw(st.none() | PATHS),
         resume=draw(st.booleans()),
     )
 
@@ -80,7 +81,7 @@ def test_table_round_trip(config: TrainConfig) -> None:
 
 def test_every_field_reaches_the_file() -> None:
     """A field that as_toml forgot would silently have its default when the run is resumed."""
-    config = TrainConfig(out=Path("a"), start_from=Path("b"))
+    config = TrainConfig(out=Path("a"), start_from=Path("b"), teacher=Path("c"))
     assert set(tomllib.loads(as_toml(config))) == {f.name for f in fields(TrainConfig)}
 
 

@@ -317,6 +317,7 @@ def test_a_run_is_not_overwritten(uninterrupted: Path) -> None:
         ("method", "float"),
         ("model", "resnet20"),
         ("start_from", "elsewhere.pt"),
+        ("teacher", "elsewhere.pt"),
         ("decay", "weights"),
         ("threads", 2),
     ],

@@ -15,7 +15,7 @@ from rbnn.models import model_names
 
 CONFIG_NAME = "config.toml"
 LARGEST_RECIPE = 1 << 20
-PATHS = ("data_dir", "out", "start_from")
+PATHS = ("data_dir", "out", "start_from", "teacher")
 RATES = ("lr", "binary_lr", "momentum", "weight_decay", "warmup")
 COUNTS = ("seed", "limit", "image_size", "workers", "threads")
 MOST_THREADS = 1024
@@ -96,6 +96,8 @@ class TrainConfig:
     """With several processes: batch statistics of each process's share, or of the whole batch."""
     start_from: Path | None = None
     """Checkpoint whose weights the run starts from, such as a trained float twin."""
+    teacher: Path | None = None
+    """Run or checkpoint whose answers the network learns beside the labels (distillation), such as its float twin."""
     resume: bool = False
     """Continue the run in `out` where it stopped."""
 

@@ -24,6 +24,7 @@ from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
 from rbnn.training.batches import Batches
 from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, as_toml, difference
+from rbnn.training.distillation import Teacher, distillation_loss
 from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_parallel, processes
 from rbnn.training.evaluate import evaluate
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
@@ -128,7 +129,8 @@ class _Run:
         self.initial = self.previous = initial_signs(self.model)
         if resuming:
             self._resume(last)
-        elif those.first:
+        self.teacher = config.teacher and Teacher(config.teacher, self.contract, those.device)
+        if not resuming and those.first:
             self._prepare_directory()
         those.share_from_first(self.model)
         self.parallel: nn.Module = self.model
@@ -244,7 +246,11 @@ class _Run:
             wait = self.processes.world > 1 and part < parts
             with self.parallel.no_sync() if wait else nullcontext():  # type: ignore[operator]
                 logits = self.parallel(some)
-                loss = F.cross_entropy(logits, wanted)
+                loss = (
+                    distillation_loss(logits, self.teacher(some), wanted)
+                    if self.teacher
+                    else F.cross_entropy(logits, wanted)
+                )
                 ((loss + penalty(self.model)) / parts).backward()  # type: ignore[no-untyped-call]
             seen[0] += len(wanted)
             seen[1] += float(loss.detach()) * len(wanted)

@@ -1,0 +1,53 @@
+"""Learning from a trained network beside the labels (Hinton et al., 2015).  The paper's own loss is of labels alone."""
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rbnn.errors import ConfigError
+from rbnn.training.checkpoint import InputContract, load_network
+
+SHARE = 0.9
+"""Of the loss, what comes from the teacher."""
+TEMPERATURE = 2.0
+
+
+class Teacher:
+    """A network that is asked and does not learn."""
+
+    def __init__(self, path: Path, contract: InputContract, device: torch.device) -> None:
+        with torch.random.fork_rng(devices=[]):  # the pupil's random numbers are the same with and without a teacher
+            network = load_network(path)
+        if network.contract != contract:
+            raise ConfigError(
+                f"teacher {path} was trained for other pictures or classes: expected {_said(contract)}, "
+                f"got {_said(network.contract)}; train one on the same data set"
+            )
+        self.model = network.model.to(device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Tensor:
+        """Its logits."""
+        logits: Tensor = self.model(images)
+        return logits
+
+
+def _said(contract: InputContract) -> str:
+    size = f"{contract.channels}×{contract.image_size}×{contract.image_size}"
+    return f"{size} normalised by {contract.mean} and {contract.std} in {len(contract.classes)} classes"
+
+
+def distillation_loss(logits: Tensor, taught: Tensor, labels: Tensor) -> Tensor:
+    """``(1 − s) CE(z, y) + s T² KL(softmax(z') ‖ softmax(z / T))`` with ``z' = taught / T``, mean over the images.
+
+    T² makes up for the gradient of the softened part, which is as much smaller.
+    """
+    softened = F.kl_div(
+        F.log_softmax(logits / TEMPERATURE, 1),
+        F.log_softmax(taught / TEMPERATURE, 1),
+        log_target=True,
+        reduction="batchmean",
+    )
+    return (1 - SHARE) * F.cross_entropy(logits, labels) + SHARE * TEMPERATURE**2 * softened

@@ -1,0 +1,91 @@
+"""Distillation: its loss is the formula, a run with a teacher learns from it, and nothing else changes."""
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from runs import assert_same_run, log_of, small, state_of
+from scipy.special import log_softmax
+
+from rbnn.errors import CheckpointError, ConfigError
+from rbnn.training.checkpoint import load_network
+from rbnn.training.distillation import SHARE, TEMPERATURE, distillation_loss
+from rbnn.training.loop import Progress, train
+
+
+class StopAt(Progress):
+    """Ends a run at a step, as Ctrl-C would."""
+
+    def __init__(self, step: int) -> None:
+        self.left = step
+
+    def step(self, images: int, loss: float, top1: float) -> None:
+        self.left -= 1
+        if not self.left:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_the_loss_is_the_formula() -> None:
+    random = np.random.default_rng(0)
+    logits, taught, labels = 3 * random.normal(size=(7, 5)), 3 * random.normal(size=(7, 5)), random.integers(0, 5, 7)
+    own, theirs = log_softmax(logits / TEMPERATURE, 1), log_softmax(taught / TEMPERATURE, 1)
+    softened = (np.exp(theirs) * (theirs - own)).sum(1).mean()
+    hard = -log_softmax(logits, 1)[np.arange(7), labels].mean()
+    loss = distillation_loss(*map(torch.from_numpy, (logits, taught, labels)))
+    assert float(loss) == pytest.approx((1 - SHARE) * hard + SHARE * TEMPERATURE**2 * softened, rel=1e-12)
+
+
+def test_a_teacher_that_agrees_leaves_the_labels_alone() -> None:
+    logits, labels = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0])
+    loss = distillation_loss(logits, logits, labels)
+    assert float(loss) == pytest.approx((1 - SHARE) * float(torch.nn.functional.cross_entropy(logits, labels)))
+
+
+def test_a_pupil_follows_its_teacher_and_the_teacher_stays(float_twin: Path, tmp_path: Path) -> None:
+    before = (float_twin / "best.pt").read_bytes()
+    alone, taught = tmp_path / "alone", tmp_path / "taught"
+    train(small(alone, epochs=1))
+    train(small(taught, epochs=1, teacher=str(float_twin)))
+    assert (float_twin / "best.pt").read_bytes() == before
+    assert log_of(taught)[0]["loss"] != log_of(alone)[0]["loss"]
+    images = torch.randn(256, 1, 8, 8)
+    with torch.no_grad():
+        wanted = load_network(float_twin).model.eval()(images).log_softmax(1)
+        apart = [
+            float(torch.nn.functional.kl_div(network.log_softmax(1), wanted, log_target=True, reduction="batchmean"))
+            for network in (load_network(path).model.eval()(images) for path in (taught, alone))
+        ]
+    assert apart[0] < apart[1]
+
+
+def test_without_a_step_a_teacher_changes_nothing(float_twin: Path, tmp_path: Path) -> None:
+    """The same initial weights, and nothing of the teacher in the checkpoint."""
+    alone, taught = tmp_path / "alone", tmp_path / "taught"
+    train(small(alone, epochs=1, lr=0))
+    train(small(taught, epochs=1, lr=0, teacher=str(float_twin)))
+    first, second = (state_of(path / "last.pt")["model"] for path in (alone, taught))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first if name.endswith(".weight"))
+
+
+def test_a_run_with_a_teacher_resumes_bit_for_bit(float_twin: Path, tmp_path: Path) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    train(small(whole, teacher=str(float_twin)))
+    with pytest.raises(KeyboardInterrupt):
+        train(small(stopped, teacher=str(float_twin)), StopAt(3))
+    train(small(stopped, teacher=str(float_twin), resume=True))
+    assert_same_run(whole, stopped)
+
+
+def test_what_cannot_teach_is_refused_before_anything_is_written(float_twin: Path, tmp_path: Path) -> None:
+    state = state_of(float_twin / "best.pt")
+    state["contract"]["mean"] = (0.25,)
+    torch.save(state, tmp_path / "other.pt")
+    out = tmp_path / "run"
+    with pytest.raises(ConfigError, match=r"other\.pt was trained for other pictures or classes"):
+        train(small(out, teacher=str(tmp_path / "other.pt")))
+    with pytest.raises(CheckpointError, match="there is no"):
+        train(small(out, teacher=str(tmp_path / "nobody.pt")))
+    assert not out.exists()
