@@ -1,10 +1,7 @@
 // Binary convolution (and binary linear: a 1×1 kernel on one pixel).
 //
-// Padded taps are zero words in the operand, so the kernels never branch:  with `outside` the padded taps of a pixel
-//
-//   acc = Σ_inside (C − 2·popcount(a xor w)) = inside·C + 2·Σ_outside popcount(w) − 2·(popcount over all taps)
-//
-// and everything but the last term is `base`, one row of numbers per kind of border.
+// Padded taps are zero words in the operand, so the kernels never branch:  acc = base − 2·(popcount over all taps), with one row
+// of numbers `base` per kind of border (`border_base`).
 #include <algorithm>
 #include <cstring>
 
@@ -137,11 +134,8 @@ private:
         TapSums<std::int64_t> set(kh, kw);  // bits of taps that are set
         for (std::size_t o = 0; o < channels_; ++o) {
             set.set([&](std::size_t tap) { return count_tap(rows.data() + o * row_words_, tap); });
-            for (std::size_t i = 0; i < borders_.kinds.size(); ++i) {
-                const Borders::Kind& kind = borders_.kinds[i];
-                base_[i * width + o] = static_cast<std::int32_t>(static_cast<std::int64_t>(kind.taps() * in_.channels) +
-                                                                 2 * (set.all() - set.inside(kind)));
-            }
+            for (std::size_t kind = 0; kind < borders_.kinds.size(); ++kind)
+                base_[kind * width + o] = border_base(set, borders_.kinds[kind], in_.channels);
         }
     }
 

@@ -1,10 +1,6 @@
 // The forward pass: xor and popcount.
 //
-// Zero padding has bit 0 and must count as nothing:
-//
-//   acc = Σ_inside (C − 2·popcount(a xor w)) = inside·C + 2·Σ_outside popcount(w) − 2·(popcount over all taps)
-//
-// and everything but the last term is `base`, one row of numbers per kind of border.
+// Zero padding has bit 0 and must count as nothing:  acc = base − 2·(popcount over all taps), see `border_base`.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,6 +10,7 @@
 #include "sign_conv.h"
 #include "threads.h"
 #include "vectors.h"
+#include "window.h"
 
 namespace rbnn {
 
@@ -45,16 +42,9 @@ struct Plan {
     Word last;                          // the bits of a row's last word
     std::size_t line;                   // bytes of a padded row of pixels
     std::vector<Word> weights;          // (out_channels, words)
+    Borders borders;
     std::vector<std::int32_t> base;     // (kinds of border, out_channels)
-    std::vector<std::size_t> base_at;   // per output pixel
 };
-
-// Taps lo … hi of a window at `at` that lie in a picture of `size` values.
-std::pair<std::size_t, std::size_t> inside(std::size_t at, std::size_t kernel, std::size_t padding, std::size_t size) {
-    const std::size_t low = at < padding ? std::min(padding - at, kernel) : 0;
-    const std::size_t high = size + padding > at ? std::min(size + padding - at, kernel) : 0;
-    return {low, std::max(low, high)};
-}
 
 Plan make_plan(const SignConv& conv, const SignFilters& filters) {
     const std::size_t bits = conv.kernel_x * conv.in_channels;  // of a row of taps
@@ -71,26 +61,15 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
                 plan.weights[o * plan.words + i / bits * plan.run + i % bits / kWordBits] |= Word{1} << i % bits % kWordBits;
                 ++ones[o * conv.taps() + i / conv.in_channels];
             }
-    const std::size_t kinds_x = (conv.kernel_x + 1) * (conv.kernel_x + 1), kinds_y = (conv.kernel_y + 1) * (conv.kernel_y + 1);
-    std::vector<bool> known(kinds_y * kinds_x);
-    plan.base.resize(known.size() * conv.out_channels);
-    for (std::size_t y = 0; y < conv.out_height(); ++y)
-        for (std::size_t x = 0; x < conv.out_width(); ++x) {
-            const auto [top, bottom] = inside(y * conv.stride_y, conv.kernel_y, conv.padding_y, conv.height);
-            const auto [left, right] = inside(x * conv.stride_x, conv.kernel_x, conv.padding_x, conv.width);
-            const std::size_t kind = (top * (conv.kernel_y + 1) + bottom) * kinds_x + left * (conv.kernel_x + 1) + right;
-            plan.base_at.push_back(kind * conv.out_channels);
-            if (known[kind]) continue;
-            known[kind] = true;
-            for (std::size_t o = 0; o < conv.out_channels; ++o) {
-                std::size_t sum = (bottom - top) * (right - left) * conv.in_channels;
-                for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
-                    for (std::size_t kx = 0; kx < conv.kernel_x; ++kx)
-                        if (ky < top || ky >= bottom || kx < left || kx >= right)
-                            sum += 2 * static_cast<std::size_t>(ones[o * conv.taps() + ky * conv.kernel_x + kx]);
-                plan.base[kind * conv.out_channels + o] = static_cast<std::int32_t>(sum);
-            }
-        }
+    plan.borders = find_borders({{conv.height, conv.kernel_y, conv.stride_y, conv.padding_y, 1, conv.out_height()},
+                                 {conv.width, conv.kernel_x, conv.stride_x, conv.padding_x, 1, conv.out_width()}});
+    plan.base.resize(plan.borders.kinds.size() * conv.out_channels);
+    TapSums<std::int64_t> sums(conv.kernel_y, conv.kernel_x);
+    for (std::size_t o = 0; o < conv.out_channels; ++o) {
+        sums.set([&](std::size_t tap) { return ones[o * conv.taps() + tap]; });
+        for (std::size_t kind = 0; kind < plan.borders.kinds.size(); ++kind)
+            plan.base[kind * conv.out_channels + o] = border_base(sums, plan.borders.kinds[kind], conv.in_channels);
+    }
     return plan;
 }
 
@@ -136,7 +115,7 @@ RBNN_INLINE_ALWAYS void count_pixels(const Plan& plan, const Word* patches, std:
             for (std::size_t i = 0; i < words; ++i) total += __builtin_popcountll(patches[i] ^ weight[i]);
             counts[o] = total;
         }
-        const std::int32_t* base = plan.base.data() + plan.base_at[first + pixel];
+        const std::int32_t* base = plan.base.data() + plan.borders.of_pixel[first + pixel] * channels;
         for (std::size_t o = 0; o < channels; ++o) out[o] = static_cast<float>(base[o] - 2 * counts[o]) * scale[o];
     }
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -82,6 +83,16 @@ private:
     std::size_t columns_;
     std::vector<Number> sums_;  // (rows + 1, columns + 1)
 };
+
+// What a convolution of signs adds for zero padding, whose bits are 0 and must count as nothing: with `ones` the popcounts of w
+//
+//   acc = Σ_inside (C − 2·popcount(a xor w)) = inside·C + 2·Σ_outside popcount(w) − 2·(popcount over all taps)
+//
+// it is everything but the last term.
+inline std::int32_t border_base(const TapSums<std::int64_t>& ones, const Borders::Kind& kind, std::size_t channels) {
+    const auto inside = static_cast<std::int64_t>(kind.taps() * channels);
+    return static_cast<std::int32_t>(inside + 2 * (ones.all() - ones.inside(kind)));
+}
 
 // Copies a picture and adds a margin of zeros: copy_row(y, to) brings row y.
 template <class CopyRow>

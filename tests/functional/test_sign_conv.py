@@ -1,5 +1,9 @@
 """Convolution on bits against torch's own convolution of the signs in float64."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -75,6 +79,31 @@ def test_values_and_gradients(
 def test_the_widest_row(width: int) -> None:
     x = torch.randn(2, 8, 3, width, generator=torch.Generator().manual_seed(0))
     check(x, signed((16, 8, 3, 3), seed=1), STANDARDISED, (1, 1), (1, 1))
+
+
+def test_a_large_kernel() -> None:
+    """Most of its (31 + 1)⁴ ways to overlap the padding do not occur: they take no memory."""
+    x = torch.randn(1, 8, 32, 32, generator=torch.Generator().manual_seed(0))
+    check(x, signed((8, 8, 31, 31), seed=1), TENT, (1, 1), (15, 15))
+    if not Path("/proc/self/status").exists():
+        pytest.skip("needs /proc to see how much memory is used")
+    code = """
+import re
+from pathlib import Path
+import numpy as np
+from rbnn import _core
+
+def peak():
+    return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+x, weight, none = np.ones((1, 32, 32, 8), np.float32), np.ones((64, 31, 31, 8), np.float32), np.empty(0, np.float32)
+out, planes = np.ones((1, 32, 32, 64), np.float32), np.zeros(32 * 8, np.int64)
+before = peak()
+_core.sign_conv_forward(x, weight, (1, 1), (15, 15), out, planes, none, none, 1)
+print(peak() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert float(done.stdout) < 40  # MB; all ways would take 256
 
 
 def test_zero_is_minus_one() -> None:
