@@ -199,7 +199,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& prog
         nb::gil_scoped_release release;
         outcome = program.run(images.data(), count, out, threads);
     }
-    if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid("images hold NaN or infinite values");
+    if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid(rbnn::kNotFinite);
     if (outcome == rbnn::Outcome::answer_not_finite)
         throw rbnn::Invalid("the network's answer is not finite: its numbers are too large");
     return {out, {count, result.channels, result.height, result.width}, owner};
@@ -344,7 +344,7 @@ NB_MODULE(_core, m) {
         .def_prop_ro("takes_bytes", &rbnn::Program::takes_bytes)
         .def(
             "profile",
-            [](const rbnn::Program& program, Batch image, std::size_t repeats, int threads) {
+            [](const rbnn::Program& program, Batch image, int repeats, int threads) {
                 check_batch(program, image, threads);
                 if (image.shape(0) != 1) throw rbnn::Invalid("a profile takes one image");
                 nb::gil_scoped_release release;

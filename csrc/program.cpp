@@ -217,13 +217,15 @@ Outcome Program::run_all(const Value* images, std::size_t count, float* out, int
     return outcome;
 }
 
-std::vector<double> Program::profile(const float* image, std::size_t repeats, int threads) const {
+std::vector<double> Program::profile(const float* image, int repeats, int threads) const {
     using Clock = std::chrono::steady_clock;
+    if (repeats < 1) throw Invalid("a profile needs at least one repeat, got " + std::to_string(repeats));
+    if (!finite(image)) throw Invalid(kNotFinite);
     std::vector<double> best(operations_.size(), 1e30);
     Lease lease(*this, 1);
     AlignedBytes arena = lease.take();
     const Run run{reinterpret_cast<std::byte*>(arena.data()), threads};
-    for (std::size_t repeat = 0; repeat < repeats; ++repeat) {
+    for (int repeat = 0; repeat < repeats; ++repeat) {
         for (std::size_t i = start(image, run); i < operations_.size(); ++i) {
             const auto start = Clock::now();
             operations_[i]->run(run);

@@ -9,6 +9,7 @@
 namespace rbnn {
 
 enum class Outcome { answered, image_not_finite, answer_not_finite };
+constexpr const char* kNotFinite = "images hold NaN or infinite values";
 
 class Program {
 public:
@@ -22,8 +23,9 @@ public:
     // Pictures before they are normalised, where the network begins by making bytes of them; else throws Invalid.
     Outcome run(const std::uint8_t* images, std::size_t count, float* out, int threads) const;
     bool takes_bytes() const { return bytes_ != nullptr; }
-    // Seconds of each operation for one picture: the least of `repeats`.
-    std::vector<double> profile(const float* image, std::size_t repeats, int threads) const;
+    // Seconds of each operation for one picture: the least of `repeats`.  Throws Invalid where `run` would not answer, or there
+    // are no repeats.
+    std::vector<double> profile(const float* image, int repeats, int threads) const;
     // What each operation writes for one picture, by buffer; signs are ±1.  A buffer in `given` (height, width, channels) is
     // overwritten with those values before anything reads it: each operation can be seen at work on chosen inputs.
     std::map<std::size_t, std::vector<float>> trace(const float* image,

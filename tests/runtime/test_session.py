@@ -97,15 +97,31 @@ def test_kernels_that_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_threads_must_be_a_number_of_threads() -> None:
-    for threads in (0, -1, 4096):
+    for threads in (0, -1, 4096, 2.0, "2", None):
         with pytest.raises(ConfigError, match="threads"):
-            Session(small_network(), threads=threads)
+            Session(small_network(), threads=threads)  # type: ignore[arg-type]
+    network = small_network()
+    np.testing.assert_array_equal(Session(network, threads=np.int64(2))(images(3)), Session(network)(images(3)))  # type: ignore[arg-type]
 
 
 def test_a_profile_names_every_operation() -> None:
     profile = Session(small_network()).profile(images(1), repeats=2)
     assert [operation.name for operation, _ in profile] == [o.name for o in small_network().operations]
     assert all(0 <= seconds < 1 for _, seconds in profile)
+
+
+@pytest.mark.parametrize("repeats", [0, -1])
+def test_a_profile_needs_a_repeat(repeats: int) -> None:
+    with pytest.raises(InputError, match=f"at least one repeat, got {repeats}"):
+        Session(small_network()).profile(images(1), repeats)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_profile_of_what_has_no_answer(value: float) -> None:
+    picture = images(1)
+    picture[0, 1, 2, 3] = value
+    with pytest.raises(InputError, match="NaN or infinite"):
+        Session(small_network()).profile(picture)
 
 
 @pytest.mark.parametrize("graph", [small_network(), picture_network()], ids=["floats", "bytes"])

@@ -1,5 +1,6 @@
 """A packed network, loaded and ready to answer."""
 
+import operator
 import os
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,17 @@ class Session:
     """
 
     def __init__(self, network: str | Path | Graph, threads: int = 1, kernels: str | None = None) -> None:
-        if not (isinstance(threads, int) and 1 <= threads <= 1024):
+        try:
+            self.threads = operator.index(threads)
+        except TypeError:
+            raise ConfigError(f"threads must be a whole number, got {threads!r}") from None
+        if not 1 <= self.threads <= 1024:
             raise ConfigError(f"threads must be 1 to 1024, got {threads!r}")
         if isinstance(network, Graph):
             network.check()
             self.graph = network
         else:
             self.graph = packfile.read(network)
-        self.threads = threads
         self._program = build(self.graph, choose_kernels(kernels))
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
         self.input_shape = channels, height, width
@@ -70,7 +74,10 @@ class Session:
         checked = self._checked(image)
         if len(checked) != 1:
             raise InputError(f"a profile takes one picture, got {len(checked)}")
-        seconds = self._program.profile(checked, repeats, self.threads)
+        try:
+            seconds = self._program.profile(checked, repeats, self.threads)
+        except _core.Invalid as reason:
+            raise InputError(str(reason)) from None
         return list(zip(self.graph.operations, seconds, strict=True))
 
     def trace(self, images: ArrayLike, given: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
