@@ -27,7 +27,6 @@ using Images = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::c
 using ImagesOut = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Numbers = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using NumbersOut = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Words = nb::ndarray<const rbnn::Word, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Taken as it is or refused: a converted copy of an output would swallow the result.
 auto array(const char* name) { return nb::arg(name).noconvert(); }
@@ -127,12 +126,6 @@ nb::ndarray<nb::numpy, rbnn::Word, nb::ndim<2>> pack_bits(Images values) {
         rbnn::pack_rows(values.data(), rows, n, out);
     }
     return {out, {rows, words}, owner};
-}
-
-std::int64_t dot(Words a, Words b, std::size_t n) {
-    if (a.shape(0) != rbnn::words_for(n) || b.shape(0) != rbnn::words_for(n))
-        throw std::invalid_argument("rows of n bits hold ceil(n / 64) words");
-    return rbnn::dot(a.data(), b.data(), n);
 }
 
 using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
@@ -256,8 +249,6 @@ NB_MODULE(_core, m) {
     m.doc() = "Bits and fused training kernels: the compiled part of rbnn.";
     m.def("pack_bits", &pack_bits, array("values"),
           "Rows of floats as rows of 64-bit words: bit 1 for values > 0, lowest bit first, tail bits 0.");
-    m.def("dot", &dot, array("a"), array("b"), "n"_a,
-          "n - 2 popcount(a xor b): dot product of two packed rows of n signs.");
 
     m.def(
         "sign_forward",

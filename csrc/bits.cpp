@@ -19,10 +19,4 @@ void unpack_rows(const Word* words, std::size_t rows, std::size_t n, float* out)
         for (std::size_t i = 0; i < n; ++i) *out++ = (words[i / kWordBits] >> i % kWordBits & 1) != 0 ? 1.0f : -1.0f;
 }
 
-std::int64_t dot(const Word* a, const Word* b, std::size_t n) {
-    std::int64_t differing = 0;
-    for (std::size_t i = 0; i < words_for(n); ++i) differing += __builtin_popcountll(a[i] ^ b[i]);
-    return static_cast<std::int64_t>(n) - 2 * differing;
-}
-
 }  // namespace rbnn

@@ -19,7 +19,4 @@ void pack_rows(const float* values, std::size_t rows, std::size_t n, Word* out);
 // The reverse: +1 and −1.
 void unpack_rows(const Word* words, std::size_t rows, std::size_t n, float* out);
 
-// n − 2·popcount(a xor b): the dot product of two rows of n values ±1.
-std::int64_t dot(const Word* a, const Word* b, std::size_t n);
-
 }  // namespace rbnn

@@ -250,20 +250,12 @@ def test_pack_bits_is_numpys_little_endian_packing(rows: int, n: int, seed: int)
     np.testing.assert_array_equal(found, expected.reshape(rows, words))
 
 
-@given(st.integers(1, 300), seeds)
-def test_dot_of_bits_is_the_dot_product_of_signs(n: int, seed: int) -> None:
-    a, b = np.random.default_rng(seed).choice([-1.0, 1.0], (2, n)).astype(np.float32)
-    words = _core.pack_bits(np.stack([a, b]))
-    assert _core.dot(words[0], words[1], n) == int(a @ b)
-
-
 def test_nan_is_not_positive() -> None:
     assert _core.pack_bits(np.array([[np.nan, 1, -0.0, np.inf]], np.float32)).tolist() == [[0b1010]]
 
 
 def test_no_values_no_words() -> None:
     assert _core.pack_bits(np.zeros((3, 0), np.float32)).shape == (3, 0)
-    assert _core.dot(np.zeros(0, np.uint64), np.zeros(0, np.uint64), 0) == 0
 
 
 # Wrong arrays are refused before a pointer is touched.
@@ -290,10 +282,6 @@ F32 = np.zeros((2, 8), np.float32)
         lambda: _core.add_hardtanh_backward(F32, F32, F32[:1].copy(), 1),
         lambda: _core.pack_bits(F32[0]),
         lambda: _core.pack_bits(F32.astype(np.int32)),
-        lambda: _core.dot(np.zeros(1, np.uint64), np.zeros(2, np.uint64), 64),
-        lambda: _core.dot(np.zeros(1, np.uint64), np.zeros(1, np.uint64), 65),
-        lambda: _core.dot(np.zeros(1, np.int64), np.zeros(1, np.uint64), 64),
-        lambda: _core.dot(np.zeros(1, np.uint64), np.zeros(1, np.uint64), -1),
     ],
 )
 def test_wrong_arrays_raise(call: Callable[[], object]) -> None:
