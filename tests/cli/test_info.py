@@ -111,8 +111,20 @@ def test_a_run_directory_and_a_checkpoint(run: Path, capsys: pytest.CaptureFixtu
     assert found["layers"][-1]["weight"] == [7, 64]
 
 
+def test_what_lies_here_wins_over_a_name(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / "vgg-small").symlink_to(run / "best.pt")
+    monkeypatch.chdir(run)
+    assert as_json(capsys, "vgg-small")["model"] == "resnet20"
+
+
 def test_a_name_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean 'resnet20'?" in refused(capsys, "resnet21")
+    mistyped = refused(capsys, "resnet20-bireal-digit")
+    assert "did you mean 'resnet20-bireal-digits'?" in mistyped
+    assert " resnet20-bireal-cifar10," in mistyped
+    assert " vgg-small" in mistyped
     assert "did you mean 'xnor-net'?" in refused(capsys, "resnet20", "--method", "xnor-ne")
     assert "there is no run directory or checkpoint runs/nowhere" in refused(capsys, "runs/nowhere")
     assert "there is no run directory or checkpoint last.pt" in refused(capsys, "last.pt")

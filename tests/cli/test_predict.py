@@ -1,6 +1,7 @@
 """`rbnn predict` and `rbnn eval` on packed files: against the oracle, without torch, and with bad input."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +18,7 @@ from rbnn import packfile
 from rbnn.data import preprocess
 from rbnn.graph import Graph, Input
 from rbnn.kinds import Buffer
-from rbnn.runtime import reference
+from rbnn.runtime import pretrained, reference
 
 
 @pytest.fixture
@@ -58,6 +59,17 @@ def test_names_out_of_a_file_do_not_steer_the_terminal(place: Path, rbnn: Rbnn) 
         assert written in predicted.out
     assert r"\x1b[2Jstem" in shown.out
     assert rbnn("info", "\x1b[2J\n.rbnn").err == "rbnn: \\x1b[2J\\n.rbnn: no such file\n"
+
+
+def test_a_pretrained_network_is_evaluated_on_the_data_of_its_card(place: Path, rbnn: Rbnn) -> None:
+    answer = rbnn("eval", "resnet20-bireal-digits", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert json.loads(answer.out)["top1"] == pytest.approx(
+        pretrained.card("resnet20-bireal-digits").packed_top1, abs=0.006
+    )
+    assert "knows 10 classes" in rbnn("eval", "resnet20-bireal-digits", "--data", "image-folder", "--data-dir", ".").err
+    shutil.copy("net.rbnn", "resnet20-bireal-digits")  # what lies here wins, and has no card
+    assert "does not know its data set" in rbnn("eval", "resnet20-bireal-digits").err
 
 
 def test_a_packed_file_answers_as_the_oracle(place: Path, rbnn: Rbnn) -> None:

@@ -21,7 +21,8 @@ class Eval:
     net: tyro.conf.Positional[Path]
     """Run directory (its best epoch), checkpoint, packed file (.rbnn) or pretrained network by name."""
     data: str = ""
-    """Data set; by default the one that the network was trained on, which a packed file does not know."""
+    """Data set; by default the one that the network was trained on, which a pretrained
+    network's card names and a packed file of your own does not know."""
     data_dir: Path = Path("data")
     """Where data sets live."""
     batch_size: int = 256
@@ -34,7 +35,12 @@ class Eval:
 
 def run(options: Eval) -> None:
     """Evaluate and print."""
-    options = replace(options, net=find_net(options.net))
+    net, data = find_net(options.net), options.data
+    if net != options.net and not data:  # a pretrained network by name
+        from rbnn.runtime import pretrained
+
+        data = pretrained.card(str(options.net)).data
+    options = replace(options, net=net, data=data)
     found, count, name = _packed(options) if is_packed(options.net) else _trained(options)
     if options.json:
         print(json.dumps({"top1": round(found["top1"], 4), "top5": round(found["top5"], 4)}))

@@ -80,17 +80,18 @@ def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]
     """The network, its name and method, and the shape of one picture."""
     from rbnn.errors import CheckpointError, ConfigError, UnknownName
     from rbnn.models import MODELS, create_model
+    from rbnn.runtime import pretrained
     from rbnn.training.checkpoint import load_network
 
     path = Path(options.net)
-    if options.net in MODELS:
+    if options.net in MODELS and not path.exists():
         method, size = options.method or "rbnn", MODELS[options.net].image_size
         classes = options.classes or (1000 if size == 224 else 10)
         return create_model(options.net, method, num_classes=classes), options.net, method, (3, size, size)
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
             raise CheckpointError(f"there is no run directory or checkpoint {path}")
-        raise UnknownName("network (neither a file nor one of ours)", options.net, MODELS)
+        raise UnknownName("network (neither a file nor one of ours)", options.net, [*MODELS, *pretrained.names()])
     if options.method or options.classes:
         raise ConfigError(f"{path} has its method and classes: --method and --classes go with a network by name")
     network = load_network(path)
