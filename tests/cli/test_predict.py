@@ -17,7 +17,7 @@ from PIL import Image
 from rbnn import packfile
 from rbnn.data import preprocess
 from rbnn.graph import Graph, Input
-from rbnn.kinds import Buffer
+from rbnn.kinds import Buffer, Operation
 from rbnn.runtime import pretrained, reference
 
 
@@ -164,8 +164,9 @@ def variant(name: str) -> Graph:
         return replace(graph, input=Input("image"))
     if name == "map.rbnn":
         return replace(graph, output="e", input=replace(graph.input, classes=()))
-    buffers = {"image": Buffer("float", (8, 9, 3))}
-    return Graph(Input("image", (0.5,), (0.5,)), "image", buffers, [], {})
+    buffers = {"image": Buffer("float", (8, 9, 3)), "mean": Buffer("float", (1, 1, 3))}
+    mean = Operation("mean", "mean", {"x": "image"}, {"float": "mean"}, {}, {"over": "hw"})
+    return Graph(Input("image", (0.5,), (0.5,)), "mean", buffers, [mean], {})
 
 
 @pytest.mark.parametrize(
