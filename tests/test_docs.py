@@ -41,6 +41,11 @@ def test_enough_is_named() -> None:
         assert f"| a {word} " in MAP or f"| an {word} " in MAP, word
 
 
+def test_every_target_of_the_makefile_is_listed() -> None:
+    targets = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[0].split()
+    assert set(targets) - {"clean"} == set(re.findall(r"^make (\w+)", CONTRIBUTING, re.MULTILINE))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_function_in_method_md_exists(name: str) -> None:
     assert find(name) is not None

@@ -1,6 +1,7 @@
 """What may import what, held by reading the source: the map of the code stays a map."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,13 @@ def ours(module: str) -> str | None:
         return None
     known = (ROOT / parts[1]).is_dir() or (ROOT / f"{parts[1]}.py").exists() or parts[1] == "_core"
     return parts[1] if known else None
+
+
+def test_every_part_has_its_place_on_the_map() -> None:
+    contributing = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = contributing.partition("## What may import what")[2].split("```")[1]
+    drawn = {word for line in shown.splitlines() for word in re.findall(r"\w+", line.partition("    ")[0])}
+    assert set(allowed()) - {"__main__", "__init__"} <= drawn
 
 
 def test_the_files_are_found() -> None:
