@@ -36,6 +36,8 @@ constexpr std::size_t kMostValues = 1 << 15;  // larger networks are valid too, 
 
 struct TooLarge {};
 
+std::size_t run_on_floats = 0, run_on_bytes = 0;
+
 class Decoder {
 public:
     Decoder(const std::uint8_t* data, std::size_t size) : data_(data), end_(data + size) {}
@@ -142,14 +144,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (program.arena_bytes() > (std::size_t{1} << 24)) return 0;
         const int threads = 1 + static_cast<int>(in.below(2));
         std::vector<float> answer(2 * program.output().values());
-        if (program.input().type == Buffer::Type::bytes) {
-            std::vector<std::uint8_t> image(2 * program.input().values());
-            for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<std::uint8_t>(i * 37);
-            program.run(image.data(), 2, answer.data(), threads);
-        } else {
-            std::vector<float> image(2 * program.input().values());
-            for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(i % 7) - 3.0f;
-            program.run(image.data(), 2, answer.data(), threads);
+        std::vector<float> image(2 * program.input().values());
+        for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(i % 7) - 3.0f;
+        program.run(image.data(), 2, answer.data(), threads);
+        ++run_on_floats;
+        if (program.takes_bytes()) {
+            std::vector<std::uint8_t> bytes(image.size());
+            for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 37);
+            program.run(bytes.data(), 2, answer.data(), threads);
+            ++run_on_bytes;
         }
     } catch (const rbnn::Invalid&) {
     } catch (const TooLarge&) {
@@ -171,7 +174,7 @@ int main(int, char** words) {
         LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(one.data()), size);
         at += 2 + size;
     }
-    std::printf("%zu inputs\n", inputs);
+    std::printf("%zu inputs, %zu run, %zu on bytes\n", inputs, run_on_floats, run_on_bytes);
     return inputs == 0;
 }
 #endif

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from packed_networks import one_operation, signs, small_network
+from packed_networks import one_operation, picture_network, signs, small_network
 
 from rbnn.graph import Graph
 from rbnn.kinds import KINDS
@@ -17,7 +17,7 @@ def seeds() -> list[Graph]:
 
     window = {"kernel": [3, 2], "stride": [2, 1], "padding": [1, 0]}
     dilated = window | {"dilation": [1, 2]}
-    graphs = [small_network()]
+    graphs = [small_network(), picture_network()]
     for channels, outputs in ((8, 5), (64, 3), (70, 66)):
         x, y = (4, 5, channels), (2, 4, outputs)
         weight = {"weight": floats(outputs, 3, 2, channels)}

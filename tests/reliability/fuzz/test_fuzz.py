@@ -37,7 +37,12 @@ def test_the_corpus_under_sanitizers(tmp_path: Path) -> None:
     program = build(host_compiler(), tmp_path, MAIN, X86, "-DREPLAY", "-fsanitize=address,undefined", *SANITIZED)
     done = subprocess.run([program, CORPUS], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout == f"{len(split(CORPUS.read_bytes()))} inputs\n"
+    found = re.fullmatch(r"(\d+) inputs, (\d+) run, (\d+) on bytes\n", done.stdout)
+    assert found is not None
+    inputs, run, on_bytes = map(int, found.groups())
+    assert inputs == len(split(CORPUS.read_bytes()))
+    assert run > inputs / 20
+    assert on_bytes > 0
 
 
 @pytest.mark.long
