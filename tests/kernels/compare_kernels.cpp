@@ -1,8 +1,12 @@
 // Every kind of kernels that this machine runs against the portable ones, on random shapes.  No Python: so that it can be
 // cross-compiled and emulated, and run under sanitizers.  Usage: compare_kernels [rounds]
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <list>
+#include <map>
 #include <random>
 
 #include "dispatch.h"
@@ -27,38 +31,96 @@ std::vector<float> floats(std::size_t count) {
     return values;
 }
 
+enum Loop { kBinary, kFloat, kFloatFours, kInt8, kInt8Fours, kLoops };
+constexpr const char* kLoopNames[kLoops] = {"binary_conv", "float_conv", "float_four_rows", "int8_conv", "int8_four_rows"};
+
+// Kernels whose calls of each inner loop are counted on the way to it; one at a time.
+struct Watched {
+    explicit Watched(const rbnn::Kernels& kernels) : real(kernels), kernels(kernels) {
+        using namespace rbnn;
+        this->kernels.binary_conv = count<kBinary, BinaryConv, &Kernels::binary_conv>;
+        this->kernels.float_conv = count<kFloat, FloatConv, &Kernels::float_conv>;
+        this->kernels.float_four_rows = count<kFloatFours, FourRows<FloatConv>, &Kernels::float_four_rows>;
+        this->kernels.int8_conv = count<kInt8, Int8Conv, &Kernels::int8_conv>;
+        this->kernels.int8_four_rows = count<kInt8Fours, FourRows<Int8Conv>, &Kernels::int8_four_rows>;
+    }
+
+    template <Loop kLoop, class Job, void (*rbnn::Kernels::*kReal)(const Job&, std::size_t, std::size_t, std::size_t)>
+    static void count(const Job& job, std::size_t block, std::size_t first, std::size_t last) {
+        ++now->calls[kLoop];
+        (now->real.*kReal)(job, block, first, last);
+    }
+
+    // Whether every loop has run that these kernels have a use for.
+    bool all_called() const {
+        for (int loop = 0; loop < kLoops; ++loop) {
+            if (loop == kInt8Fours && real.int8_bytes != sizeof(std::int16_t)) continue;
+            if (calls[loop] > 0) continue;
+            std::printf("%s: no call of %s\n", real.name, kLoopNames[loop]);
+            return false;
+        }
+        return true;
+    }
+
+    const rbnn::Kernels& real;
+    rbnn::Kernels kernels;
+    std::atomic<int> calls[kLoops] = {};
+    static inline Watched* now = nullptr;
+};
+
+// Of five cases one is of bytes, one of floats, two of bits, and one a stem of bytes or floats: what pays four rows at a time.
 struct Case {
     std::vector<Buffer> buffers;
     std::vector<Spec> specs;
     std::vector<float> weight, scale, shift, zero;
     std::vector<std::uint8_t> signs;
     std::vector<std::int8_t> whole;
+    std::vector<std::int32_t> threshold;
     bool exact;
+    std::size_t result;  // the buffer that comes out
 
     Case(const Case&) = delete;
-    Case() {
-        const std::size_t kind = any(0, 4);
-        const bool bytes_in = kind == 0, bits_in = kind > 1;  // else floats
+    explicit Case(std::size_t round) {
+        const std::size_t kind = round % 5;
+        const bool stem = kind == 4, bytes_in = kind == 0 || (stem && round / 5 % 2 == 1), bits_in = kind == 2 || kind == 3;
+        const bool by_threshold = bits_in && round / 5 % 3 == 0, add = !by_threshold && any(0, 1) == 1;
+        const bool prelu = !by_threshold && any(0, 1) == 1;
         exact = bytes_in || bits_in;
-        const std::size_t channels = any(1, bytes_in ? 20 : 140), outputs = any(1, 140);
+        const std::size_t channels = stem ? any(3, 8) : any(1, bytes_in ? 20 : 140), outputs = any(1, stem ? 40 : 140);
         std::vector<double> kernel, stride, padding, dilation;
-        std::size_t size[2], result[2];
+        std::size_t size[2], count[2];
         for (int i = 0; i < 2; ++i) {
-            const std::size_t k = any(1, exact ? 7 : 4), d = any(1, 2), p = any(0, 5), s = any(1, 3), reach = d * (k - 1) + 1;
+            const std::size_t k = stem ? 7 : any(1, exact ? 7 : 4), d = stem ? 1 : any(1, 2), p = any(0, 5);
+            const std::size_t s = any(1, stem ? 2 : 3), reach = d * (k - 1) + 1;
             size[i] = (reach > 2 * p ? reach - 2 * p : 1) + any(0, 6);
-            result[i] = (size[i] + 2 * p - reach) / s + 1;
+            if (stem && i == 0) size[i] += 8 * s;  // at least nine rows come out
+            count[i] = (size[i] + 2 * p - reach) / s + 1;
             kernel.push_back(static_cast<double>(k)), stride.push_back(static_cast<double>(s));
             padding.push_back(static_cast<double>(p)), dilation.push_back(static_cast<double>(d));
         }
         const auto kh = static_cast<std::size_t>(kernel[0]), kw = static_cast<std::size_t>(kernel[1]);
         constexpr auto kFloats = Buffer::Type::floats, kBits = Buffer::Type::bits, kBytes = Buffer::Type::bytes;
         buffers = {{kFloats, size[0], size[1], channels}, {bytes_in ? kBytes : kBits, size[0], size[1], channels},
-                   {kFloats, result[0], result[1], outputs}, {kBits, result[0], result[1], outputs},
-                   {kFloats, result[0], result[1], 1}, {kFloats, result[0], result[1], outputs + 1}};
+                   {kFloats, count[0], count[1], outputs}, {kBits, count[0], count[1], outputs},
+                   {kFloats, count[0], count[1], 1}, {kFloats, count[0], count[1], outputs + 1},
+                   {kFloats, count[0], count[1], outputs}};
         scale = floats(outputs), shift = floats(outputs);
-        Spec conv{bytes_in ? "int8_conv" : bits_in ? "binary_conv" : "float_conv", "conv", {{"x", exact ? 1u : 0u}}, {{"float", 2}, {"bits", 3}}, {},
-                  {{"kernel", kernel}, {"stride", stride}, {"padding", padding}, {"dilation", dilation},
-                   {"activation", {-1.0, 1.0}}}, {{"activation", "hardtanh"}}};
+        Spec conv{bytes_in ? "int8_conv" : bits_in ? "binary_conv" : "float_conv", "conv", {{"x", exact ? 1u : 0u}}, {{"bits", 3}}, {},
+                  {{"kernel", kernel}, {"stride", stride}, {"padding", padding}, {"dilation", dilation}}, {}};
+        if (bits_in && any(0, 1) == 1) conv.numbers["pad"] = {-1.0};
+        if (by_threshold) {
+            for (std::size_t i = 0; i < outputs; ++i)
+                threshold.push_back(static_cast<std::int32_t>(any(0, 2 * channels)) - static_cast<std::int32_t>(channels));
+            conv.tensors.emplace("threshold", Tensor{Tensor::Type::int32, {outputs}, threshold.data()});
+        } else {
+            conv.outputs["float"] = 2;
+            conv.tensors.emplace("scale", Tensor{Tensor::Type::float32, {outputs}, scale.data()});
+            conv.tensors.emplace("shift", Tensor{Tensor::Type::float32, {outputs}, shift.data()});
+            conv.words["activation"] = prelu ? "prelu" : "hardtanh";
+            if (!prelu) conv.numbers["activation"] = {-1.0, 1.0};
+            slope_ = floats(prelu ? outputs : 0);
+            if (prelu) conv.tensors.emplace("slope", Tensor{Tensor::Type::float32, {outputs}, slope_.data()});
+        }
         const std::size_t bytes = (channels + 7) / 8;
         if (bytes_in) {
             whole.resize(outputs * kh * kw * channels);
@@ -78,8 +140,6 @@ struct Case {
             weight = floats(outputs * kh * kw * channels);
             conv.tensors.emplace("weight", Tensor{Tensor::Type::float32, {outputs, kh, kw, channels}, weight.data()});
         }
-        conv.tensors.emplace("scale", Tensor{Tensor::Type::float32, {outputs}, scale.data()});
-        conv.tensors.emplace("shift", Tensor{Tensor::Type::float32, {outputs}, shift.data()});
         // The signs come out as one number per pixel: their product with random signs.
         unit_.resize((outputs + 7) / 8);
         for (std::size_t i = 0; i < outputs; ++i) unit_[i / 8] = static_cast<std::uint8_t>(unit_[i / 8] | any(0, 1) << i % 8);
@@ -92,37 +152,56 @@ struct Case {
             for (const char* role : {"scale", "shift"})
                 first.tensors.emplace(role, Tensor{Tensor::Type::float32, {channels}, to_bytes_.data()});
         }
-        specs = {first, conv, digest,
-                 Spec{"concat", "both", {{"x0", 2}, {"x1", 4}}, {{"float", 5}}, {}, {}, {}}};
+        specs = {first};
+        if (add) {  // nothing else reads it: the sum is written over it
+            residual_ = floats(buffers[6].values());
+            specs.push_back(Spec{"constant", "residual", {}, {{"float", 6}}, {}, {}, {}});
+            specs.back().tensors.emplace(
+                "value", Tensor{Tensor::Type::float32, {count[0], count[1], outputs}, residual_.data()});
+            conv.inputs["residual"] = 6;
+        }
+        specs.insert(specs.end(), {conv, digest});
+        if (!by_threshold) specs.push_back(Spec{"concat", "both", {{"x0", 2}, {"x1", 4}}, {{"float", 5}}, {}, {}, {}});
+        result = by_threshold ? 4 : 5;
+        for (const auto& [has, name] : {std::pair(by_threshold, "threshold"), std::pair(add, "residual"), std::pair(prelu, "prelu"),
+                                        std::pair(conv.numbers.count("pad") != 0, "pad")})
+            tried[name] += has;
     }
+
+    static inline std::map<std::string, int> tried;
 
 private:
     std::vector<std::uint8_t> unit_;
-    std::vector<float> to_bytes_;
+    std::vector<float> to_bytes_, slope_, residual_;
 };
 
 }  // namespace
 
 int main(int count, char** words) {
-    const int rounds = count > 1 ? std::atoi(words[1]) : 200;
+    const std::size_t rounds = count > 1 ? std::strtoul(words[1], nullptr, 10) : 200;
+    std::list<Watched> all;
+    for (const rbnn::Kernels* kernels : rbnn::all_kernels())
+        if (kernels->supported()) all.emplace_back(*kernels);
     int compared = 0;
-    for (int round = 0; round < rounds; ++round) {
-        const Case test;
+    for (std::size_t round = 0; round < rounds; ++round) {
+        const Case test(round);
+        const Buffer& result = test.buffers[test.result];
         const std::vector<float> images = floats(2 * test.buffers[0].values());
-        const std::size_t results = 2 * test.buffers[5].values();
-        std::vector<float> wanted(results), got(results);
-        rbnn::Program(test.buffers, test.specs, 0, 5, rbnn::kernels_portable).run(images.data(), 2, wanted.data(), 1);
-        for (const rbnn::Kernels* kernels : rbnn::all_kernels()) {
-            if (!kernels->supported()) continue;
-            const rbnn::Program program(test.buffers, test.specs, 0, 5, *kernels);
+        std::vector<float> wanted(2 * result.values()), got(wanted.size());
+        rbnn::Program(test.buffers, test.specs, 0, test.result, rbnn::kernels_portable).run(images.data(), 2, wanted.data(), 1);
+        float largest = 0.0f;
+        for (const float value : wanted) largest = std::max(largest, std::fabs(value));
+        for (Watched& watched : all) {
+            Watched::now = &watched;
+            const rbnn::Program program(test.buffers, test.specs, 0, test.result, watched.kernels);
             for (const int threads : {1, 3}) {
                 program.run(images.data(), 2, got.data(), threads);
-                for (std::size_t i = 0; i < results; ++i) {
+                for (std::size_t i = 0; i < got.size(); ++i) {
                     // The last channel counts signs: a float sum near 0 may have either.
-                    const bool digest = i / test.buffers[5].pixels() % test.buffers[5].channels == test.buffers[5].channels - 1;
-                    const float allowed = test.exact ? 0.0f : (digest ? 1e9f : 1e-3f);
+                    const bool digest = i / result.pixels() % result.channels == result.channels - 1;
+                    const float allowed = test.exact ? 0.0f : digest ? 1e9f : 1e-3f + 2e-5f * largest;
                     if (!(std::fabs(got[i] - wanted[i]) <= allowed)) {
-                        std::printf("round %d, %s: %g instead of %g\n", round, kernels->name, got[i], wanted[i]);
+                        std::printf("round %zu, %s: %g instead of %g\n", round, watched.real.name, got[i], wanted[i]);
                         return 1;
                     }
                 }
@@ -130,9 +209,16 @@ int main(int count, char** words) {
             }
         }
     }
+    for (const auto& [name, times] : Case::tried)
+        if (times == 0) {
+            std::printf("no case with %s\n", name.c_str());
+            return 1;
+        }
     std::printf("%d comparisons:", compared);
-    for (const rbnn::Kernels* kernels : rbnn::all_kernels())
-        if (kernels->supported()) std::printf(" %s", kernels->name);
+    for (const Watched& watched : all) {
+        if (!watched.all_called()) return 1;
+        std::printf(" %s", watched.real.name);
+    }
     std::printf("\n");
     return 0;
 }
