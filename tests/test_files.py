@@ -39,6 +39,16 @@ def test_a_directory_is_no_place_for_a_file(name: str, tmp_path: Path, monkeypat
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for attempt in (check_place, lambda path: write_whole(path, lambda file: file.write(b"new"))):
+        with pytest.raises(OSError, match="not an ordinary file"):
+            attempt(pipe)
+    assert pipe.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
 def test_a_place_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"old")
     check_place(tmp_path / "file")

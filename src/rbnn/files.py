@@ -38,6 +38,8 @@ def check_place(path: Path) -> None:
 def _beside(path: Path) -> Path:
     if path.is_dir():  # said here: . and / have no name to make another one from
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():  # /dev/null would be replaced by a file
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
