@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from rbnn.cli._packed import refuse_packed
 from rbnn.training.checkpoint import LAST
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
 from rbnn.training.layer_figures import mean_figures
@@ -87,6 +88,9 @@ class Watch(Progress):
 
 def run(options: TrainConfig) -> None:
     """Train, then say what came of it."""
+    for learnt_from in (options.start_from, options.teacher):
+        if learnt_from is not None:
+            refuse_packed(learnt_from, "name the run directory or checkpoint that it was made from")
     watch = Watch()
     try:
         with watch.bars:
