@@ -39,9 +39,11 @@ class Method(nn.Module, ABC):
     needs_example = False
     """Whether the method has to see one forward pass before its parameters are complete."""
 
-    kept_at_export: tuple[str, ...] = ()
-    """Names of its tensors that inference needs beside bits and affines.  All others are gone then: rotations for good,
-    scales into the affines."""
+    @property
+    def kept_at_export(self) -> tuple[str, ...]:
+        """Names of its tensors that inference needs beside bits and affines.  All others are gone then: rotations for
+        good, scales into the affines."""
+        return ()
 
     inputs_near_one = False
     """Whether the method compares inputs with a threshold of its own, so that they must not be arbitrarily small."""

@@ -57,7 +57,7 @@ class ABCNet(Method):
         self.factor = nn.Parameter(torch.full_like(spread, 1 / count))
 
     @property
-    def kept_at_export(self) -> tuple[str, ...]:  # type: ignore[override]
+    def kept_at_export(self) -> tuple[str, ...]:
         """Of one plane the threshold and the factor go into the affines; of several each has its own."""
         return ("shift", "factor") if len(self.shift) > 1 else ()
 

@@ -67,7 +67,7 @@ class XNORPlusPlus(Method):
         return self.case > 1 and self.size is None
 
     @property
-    def kept_at_export(self) -> tuple[str, ...]:  # type: ignore[override]
+    def kept_at_export(self) -> tuple[str, ...]:
         """All of Γ: in front of factors per position α too stays what it is."""
         return () if self.case == 1 else tuple(name for name, _ in self.named_parameters())
 
