@@ -11,7 +11,7 @@ from rbnn.analysis.gradients import GRID, PROGRESS, Gradient, gradients, reached
 from rbnn.analysis.layers import layers
 from rbnn.analysis.run import read_runs
 from rbnn.functional import training_aware
-from rbnn.methods import RBNN
+from rbnn.methods import RBNN, ABCNet
 
 TRAINING_AWARE, EDE = Gradient("training-aware", -2, 1), Gradient("ede", -2, 1)
 
@@ -44,6 +44,14 @@ def test_the_floor_of_rbnn_s_activations(progress: float) -> None:
     np.testing.assert_allclose(x.grad.numpy(), slope, atol=1e-12)
 
 
+def test_abc_net_s_activations_reach_half_as_far() -> None:
+    # One threshold at ½: x − ½ is what the sign sees.
+    x = torch.from_numpy(GRID + 0.5).requires_grad_()
+    ABCNet(torch.randn(4, 4, 3, 3).double()).activation(x).sum().backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), Gradient("ste", -2, 1, reach=0.5).derivative(0.0))
+
+
 def test_one_stretch_for_as_long_as_the_function_is_the_same() -> None:
     assert Gradient("training-aware", -2, 1).phases == [(each, each) for each in PROGRESS]
     assert Gradient("training-aware", -2, 1, floored=True).phases == [(0.0, 0.5), (0.75, 0.75), (1.0, 1.0)]
@@ -67,7 +75,8 @@ def test_which_estimators_change() -> None:
         ("ir-net", {"t_min": -1.0}, {"weights and activations": Gradient("ede", -1, 1)}),
         ("bnn", {}, {"activations": Gradient("ste", -2, 1), "weights": Gradient("identity", -2, 1)}),
         ("bnn", {"weight_estimator": "ste"}, {"weights and activations": Gradient("ste", -2, 1)}),
-        ("lab", {}, {"activations": Gradient("ste", -2, 1)}),
+        ("lab", {}, {"activations": Gradient("ste", -2, 1), "weights": Gradient("identity", -2, 1)}),
+        ("abc-net", {}, {"activations": Gradient("ste", -2, 1, reach=0.5), "weights": Gradient("identity", -2, 1)}),
         ("dorefa", {}, {"weights": Gradient("identity", -2, 1)}),
         ("dsq", {}, {}),
         ("float", {}, {}),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rbnn.analysis.layers import Layer
 from rbnn.analysis.run import Run
 from rbnn.functional import estimator, floored, sharpness_and_gain
-from rbnn.methods import method_options
+from rbnn.methods import METHODS, Method, method_options
 from rbnn.methods._method import T_MAX, T_MIN
 from rbnn.nn import binary_layers
 
@@ -19,9 +19,6 @@ PROGRESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """The values of e/E that are shown."""
 
 GRID = np.linspace(-2, 2, 401)
-
-OF_ACTIVATIONS_ALONE = ("lab",)
-"""Methods whose one estimator is of the activations' sign and not of both."""
 
 FADED = 0.01
 """A derivative below this share of its peak counts as none."""
@@ -36,6 +33,8 @@ class Gradient:
     high: float
     floored: bool = False
     """t never below 1, and k = 1: RBNN's activations."""
+    reach: float = 1.0
+    """F' is taken at x / reach: ABC-Net's activations."""
 
     def sharpness_and_gain(self, progress: float) -> tuple[float, float]:
         """t and k at e/E = ``progress``."""
@@ -45,7 +44,7 @@ class Gradient:
     def derivative(self, progress: float, at: NDArray[Any] = GRID) -> NDArray[np.float64]:
         """F' at e/E = ``progress``."""
         made = estimator(self.estimator, *self.sharpness_and_gain(progress))
-        return made(torch.from_numpy(np.asarray(at, dtype=np.float64))).numpy()
+        return made(torch.from_numpy(np.asarray(at, dtype=np.float64) / self.reach)).numpy()
 
     def function(self, progress: float) -> NDArray[np.float64]:
         """F on the grid: the integral of F' with F(0) = 0, by the trapezoidal rule."""
@@ -70,13 +69,17 @@ class Gradient:
 def gradients(run: Run) -> dict[str, Gradient]:
     """The run's estimators, by whose sign they are of: ``weights``, ``activations``, or, where they are one,
     ``weights and activations``."""
-    method, options = run.config.method, method_options(run.config.method) | run.config.options
+    method = METHODS.get(run.config.method, Method)
+    options = method_options(run.config.method) | run.config.options
     low, high = options.get("t_min", T_MIN), options.get("t_max", T_MAX)
-    named = {key: Gradient(value, low, high) for key, value in options.items() if key.endswith("estimator")}
-    activations = named.get("estimator")
-    weights = named.get("weight_estimator", None if method in OF_ACTIVATIONS_ALONE else activations)
-    if activations is not None and options.get("floored", False):
-        activations = replace(activations, floored=True)
+
+    def named(estimator: str | None) -> Gradient | None:
+        return None if estimator is None else Gradient(estimator, low, high)
+
+    activations = named(options.get("estimator"))
+    weights = named(options.get("weight_estimator", method.fixed_weight_estimator)) or activations
+    if activations is not None:
+        activations = replace(activations, floored=options.get("floored", False), reach=method.activation_reach)
     if weights is not None and activations is not None and _equal(weights, activations):
         return {"weights and activations": weights}
     found = {"weights": weights, "activations": activations}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from rbnn.cli._packed import refuse_packed
+from rbnn.files import check_place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +54,7 @@ def run(options: Export) -> None:
     if not 1 <= options.images <= 100:
         raise ConfigError(f"--images takes 1 to 100, got {options.images}")
     refuse_packed(options.net, "export takes a run directory or checkpoint")
+    check_place(options.output)  # before anything is said about pictures
     network = load_network(options.net)
     pictures, images = _pictures(options, network)
     contract = network.contract

@@ -36,6 +36,12 @@ class Method(nn.Module, ABC):
     """The layer's own map of (values, weight) to outputs, without bias; the layer sets it.  It knows stride, padding,
     dilation and groups."""
 
+    fixed_weight_estimator: str | None = None
+    """The estimator of the weights' sign, where no option says it and it is not the one of ``estimator``."""
+
+    activation_reach = 1.0
+    """F' of the activations' sign is taken at x / reach."""
+
     needs_example = False
     """Whether the method has to see one forward pass before its parameters are complete."""
 

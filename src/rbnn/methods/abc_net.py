@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from rbnn.functional import Derivative, binarize, sign
+from rbnn.functional import binarize, sign
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import between, estimators
@@ -35,6 +35,8 @@ class ABCNet(Method):
     """
 
     inputs_near_one = True
+
+    activation_reach = 0.5
 
     def __init__(
         self,
@@ -96,12 +98,11 @@ class ABCNet(Method):
         return BinaryForm(signs, factors, thresholds, tuple(self.factor.detach().cpu().double().tolist()))
 
     def activation(self, x: Tensor) -> Tensor:
-        derivative = _narrowed(self.derivative(self.estimator))
+        derivative = self.derivative(self.estimator)
+
+        def narrowed(z: Tensor) -> Tensor:
+            return derivative(z / self.activation_reach)
+
         return torch.stack(
-            [b * binarize(x + (v - 0.5), derivative) for b, v in zip(self.factor, self.shift, strict=True)]
+            [b * binarize(x + (v - 0.5), narrowed) for b, v in zip(self.factor, self.shift, strict=True)]
         ).sum(0)
-
-
-def _narrowed(derivative: Derivative) -> Derivative:
-    """F'(2z): what reaches from −1 to 1 reaches from −½ to ½."""
-    return lambda z: derivative(2 * z)

@@ -29,6 +29,8 @@ class LAB(Method):
     estimator    of the activation's sign
     """
 
+    fixed_weight_estimator = "identity"
+
     def __init__(self, weight: Tensor, *, estimator: str = "ste") -> None:
         super().__init__()
         estimators("lab", estimator=estimator)
