@@ -169,11 +169,12 @@ def loop_cycle(w: Matrix, r1: Matrix, r2: Matrix) -> tuple[Matrix, Matrix, Matri
     return b, r1, u @ vt
 
 
-# Where a G has a null space its polar factor is not unique, and only the objective can be compared: so enough filters.
+# Where a G has a null space its polar factor is not unique, and only the objective can be compared.  With n1 or n2 = 1
+# each filter adds one row of signs to a G, and of 12 such rows two columns are equal in 1 of 300 draws: hence 64.
 @given(st.integers(1, 6), st.integers(1, 6), seeds)
 @settings(max_examples=50)
 def test_steps_equal_a_loop_over_filters(n1: int, n2: int, seed: int) -> None:
-    w, r1, r2 = gaussian(seed, 12, n1, n2), orthogonal(seed + 1, n1), orthogonal(seed + 2, n2)
+    w, r1, r2 = gaussian(seed, 64, n1, n2), orthogonal(seed + 1, n1), orthogonal(seed + 2, n2)
     b, expected1, expected2 = loop_cycle(w, r1, r2)
     tw, t1, t2 = tensors(w, r1, r2)
     found_b = b_step(tw, t1, t2)
