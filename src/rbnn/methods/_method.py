@@ -37,10 +37,10 @@ class Method(nn.Module, ABC):
     dilation and groups."""
 
     fixed_weight_estimator: str | None = None
-    """The estimator of the weights' sign, where no option says it and it is not the one of ``estimator``."""
+    """For the report: the estimator of the weights' sign, where no option says it and it is not ``estimator``."""
 
     activation_reach = 1.0
-    """F' of the activations' sign is taken at x / reach."""
+    """For the report: the method takes F' of the activations' sign at x / reach."""
 
     needs_example = False
     """Whether the method has to see one forward pass before its parameters are complete."""
