@@ -157,8 +157,15 @@ def test_state_says_where_the_schedule_stands() -> None:
     other = built()[2]
     other.load_state_dict(state)
     assert other.epoch == 2.5
-    with pytest.raises(ConfigError, match="saved for 4 epochs, this one has 5"):
-        built(epochs=5)[2].load_state_dict(state)
+    with pytest.raises(ConfigError, match="saved for 4 epochs, this one has 3"):
+        built(epochs=3)[2].load_state_dict(state)
+
+
+def test_a_schedule_goes_on_over_more_epochs() -> None:
+    model, _, schedule = built(epochs=8)
+    schedule.load_state_dict({"epoch": 4.0, "epochs": 4})
+    schedule.step(4)
+    assert model[1].method.progress == 0.5
 
 
 def test_a_resumed_training_ends_in_the_same_weights() -> None:

@@ -71,8 +71,9 @@ class BinarySchedule:
         return {"epoch": self.epoch, "epochs": self.epochs}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Continue where ``state_dict`` was taken.  The rotations come with the model's state."""
-        if int(state["epochs"]) != self.epochs:
+        """Continue where ``state_dict`` was taken, over as many epochs or more; with more, sharpness falls back to
+        where the longer schedule has it.  The rotations come with the model's state."""
+        if int(state["epochs"]) > self.epochs:
             raise ConfigError(f"the schedule was saved for {int(state['epochs'])} epochs, this one has {self.epochs}")
         self.epoch = float(state["epoch"])
 

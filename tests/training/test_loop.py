@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from rbnn.training.checkpoint import load_network
 from rbnn.training.config import read_recipe
 from rbnn.training.log import read_log
 from rbnn.training.loop import Progress, train
+from rbnn.training.optimizer import learning_rate
 
 
 class Tiny(nn.Module):
@@ -312,19 +314,36 @@ def test_a_run_is_not_overwritten(uninterrupted: Path) -> None:
         ("lr", 0.1),
         ("binary_lr", 3.0),
         ("seed", 7),
-        ("epochs", 3),
+        ("epochs", 1),
         ("options", {"alpha": "layer"}),
         ("method", "float"),
         ("model", "resnet20"),
         ("start_from", "elsewhere.pt"),
         ("teacher", "elsewhere.pt"),
         ("decay", "weights"),
-        ("threads", 2),
     ],
 )
 def test_resume_with_another_field_names_it(key: str, value: object, uninterrupted: Path) -> None:
     with pytest.raises(CheckpointError, match=rf"was trained with (no )?{key}\b.*, not {key} = .*change it back"):
         train(small(uninterrupted, resume=True, **{key: value}))
+
+
+def test_a_run_goes_on_for_more_epochs(uninterrupted: Path, tmp_path: Path) -> None:
+    """Rates and sharpness go on where a run of that length has them, and what was learnt stays."""
+    run = shutil.copytree(uninterrupted, tmp_path / "run")
+    begun = log_of(run)
+    longer = small(run, epochs=5, resume=True)
+    train(longer)
+    log = log_of(run)
+    assert log[:2] == begun
+    assert [entry["epoch"] for entry in log] == [0, 1, 2, 3, 4]
+    assert [entry["lr"] for entry in log[2:]] == [learning_rate(longer, e + 1 - 1 / STEPS) for e in (2, 3, 4)]
+    assert log[2]["lr"] > log[1]["lr"]
+    last = load_network(run / "last.pt").model
+    assert {layer.method.progress for _, layer in binary_layers(last)} == {4 / 5}
+    assert read_recipe(run / "config.toml").epochs == 5, "so that it is resumed without naming them again"
+    train(replace(read_recipe(run / "config.toml"), resume=True))
+    assert log_of(run) == log
 
 
 class Malicious:

@@ -99,7 +99,7 @@ class TrainConfig:
     teacher: Path | None = None
     """Run or checkpoint whose answers the network learns beside the labels (distillation), such as its float twin."""
     resume: bool = False
-    """Continue the run in `out` where it stopped."""
+    """Continue the run in `out` where it stopped; more `epochs` than it had make it a longer run."""
 
     def __post_init__(self) -> None:
         if self.model not in model_names():
@@ -135,7 +135,7 @@ class TrainConfig:
 
 
 # Fields that say where or how fast a run is computed, not what it computes: they may change on --resume.
-CIRCUMSTANCES = ("out", "data_dir", "workers", "device", "resume")
+CIRCUMSTANCES = ("out", "data_dir", "workers", "threads", "device", "resume")
 
 
 def difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:

@@ -142,15 +142,19 @@ class _Run:
         try:
             self.out.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.out)
-            write_whole(self.out / CONFIG_NAME, lambda file: file.write(as_toml(self.config).encode()))
+            self._write_config()
             save_signs(self.out / INITIAL, self.initial)
         except OSError as error:
             raise ConfigError(f"cannot write to the run directory {self.out}: {error.strerror or error}") from None
 
+    def _write_config(self) -> None:
+        write_whole(self.out / CONFIG_NAME, lambda file: file.write(as_toml(self.config).encode()))
+
     def _resume(self, last: Path) -> None:
         state, trouble = checkpoint.load_last(self.out)
         try:
-            changed = difference(state["config"], as_table(self.config))
+            epochs = max(state["config"]["epochs"], self.config.epochs)  # a run may be made longer
+            changed = difference(state["config"] | {"epochs": epochs}, as_table(self.config))
             if changed:
                 raise CheckpointError(f"{last} was trained with {changed}: change it back to resume")
             checkpoint.load_weights(self.model, state["model"], last)
@@ -170,9 +174,11 @@ class _Run:
             self._tidy(last, trouble)
 
     def _tidy(self, last: Path, trouble: str) -> None:
-        """What an earlier process left behind: temporary files, and perhaps a last checkpoint that is none."""
+        """What an earlier process left behind: temporary files, the configuration of a shorter run or of another place,
+        and perhaps a last checkpoint that is none."""
         try:
             remove_leftovers(self.out)
+            self._write_config()
             if trouble:
                 self.progress.notice(f"{trouble}, step {self.step} of epoch {self.epoch}")
                 keep_as(self.out / checkpoint.PREVIOUS, last)
