@@ -51,9 +51,9 @@ using Pair = std::pair<std::size_t, std::size_t>;
 
 // x (images, height, width, in_channels), weight (out_channels, kernel_y, kernel_x, in_channels), both channels last.
 template <class Input, class Weight>
-rbnn::SignConv sign_conv(const Input& x, const Weight& weight, Pair stride, Pair padding, int threads) {
+rbnn::SignConv sign_conv(const Input& x, const Weight& weight, Pair stride, Pair padding, int threads, const std::string& kernels) {
     const rbnn::SignConv conv{x.shape(0),   x.shape(1),      x.shape(2),       x.shape(3),    weight.shape(0), weight.shape(1),
-                              weight.shape(2), stride.first, stride.second, padding.first, padding.second,  threads};
+                              weight.shape(2), stride.first, stride.second, padding.first, padding.second,  threads, sign_kernels(rbnn::find_kernels(kernels))};
     if (weight.shape(3) != x.shape(3) || !conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
     return conv;
 }
@@ -66,8 +66,8 @@ void check_output(const rbnn::SignConv& conv, const Array& out) {
 }
 
 void sign_conv_forward(Pictures x, Pictures weight, Pair stride, Pair padding, PicturesOut out, PlanesOut planes,
-                       NumbersOut mean, NumbersOut inverse_std, int threads) {
-    const rbnn::SignConv conv = sign_conv(x, weight, stride, padding, threads);
+                       NumbersOut mean, NumbersOut inverse_std, int threads, const std::string& kernels) {
+    const rbnn::SignConv conv = sign_conv(x, weight, stride, padding, threads, kernels);
     check_output(conv, out);
     if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
     const bool standardised = mean.shape(0) > 0;
@@ -85,8 +85,8 @@ void sign_conv_forward(Pictures x, Pictures weight, Pair stride, Pair padding, P
 
 void sign_conv_grad_input(Pictures grad, Pictures weight, Pair stride, Pair padding, Pictures x, Numbers mean,
                           Numbers inverse_std, bool through_tent, float peak, float slope, float support, PicturesOut grad_x,
-                          int threads) {
-    const rbnn::SignConv conv = sign_conv(grad_x, weight, stride, padding, threads);
+                          int threads, const std::string& kernels) {
+    const rbnn::SignConv conv = sign_conv(grad_x, weight, stride, padding, threads, kernels);
     check_output(conv, grad);
     const bool standardised = mean.shape(0) > 0;
     const rbnn::Shape image{1, conv.in_values(), 1};
@@ -106,10 +106,10 @@ void sign_conv_grad_input(Pictures grad, Pictures weight, Pair stride, Pair padd
 }
 
 void sign_conv_grad_weight(Pictures grad, Planes planes, Pair size, Pair stride, Pair padding, PicturesOut grad_weight,
-                           int threads) {
+                           int threads, const std::string& kernels) {
     const rbnn::SignConv conv{grad.shape(0), size.first, size.second, grad_weight.shape(3), grad_weight.shape(0),
                               grad_weight.shape(1), grad_weight.shape(2), stride.first, stride.second, padding.first,
-                              padding.second, threads};
+                              padding.second, threads, sign_kernels(rbnn::find_kernels(kernels))};
     if (!conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
     check_output(conv, grad);
     if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
@@ -311,7 +311,7 @@ NB_MODULE(_core, m) {
           "Freed memory stays with the process, for programs that allocate the same again and again. "
           "False where the C library has no such switch.");
     m.def("sign_conv_forward", &sign_conv_forward, array("x"), array("weight"), "stride"_a, "padding"_a, array("out"),
-          array("planes"), array("mean"), array("inverse_std"), "threads"_a,
+          array("planes"), array("mean"), array("inverse_std"), "threads"_a, "kernels"_a = "",
           "Convolve the signs of x, standardised per image unless mean is empty, with a weight of one magnitude per filter. "
           "Channels last. planes keeps the signs for the gradient.");
     m.def(
@@ -319,9 +319,9 @@ NB_MODULE(_core, m) {
         "Whether all values of each row have one magnitude; not where one is NaN.");
     m.def("sign_conv_grad_input", &sign_conv_grad_input, array("grad"), array("weight"), "stride"_a, "padding"_a, array("x"),
           array("mean"), array("inverse_std"), "through_tent"_a, "peak"_a, "slope"_a, "support"_a, array("grad_x"),
-          "threads"_a, "The gradient for x through the tent, or for its signs.");
+          "threads"_a, "kernels"_a = "", "The gradient for x through the tent, or for its signs.");
     m.def("sign_conv_grad_weight", &sign_conv_grad_weight, array("grad"), array("planes"), "size"_a, "stride"_a, "padding"_a,
-          array("grad_weight"), "threads"_a, "The gradient for the weight, (out, kernel_y, kernel_x, in).");
+          array("grad_weight"), "threads"_a, "kernels"_a = "", "The gradient for the weight, (out, kernel_y, kernel_x, in).");
 
     nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")

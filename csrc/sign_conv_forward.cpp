@@ -41,7 +41,7 @@ struct Plan {
     std::size_t pixel, run, words;      // bytes of a pixel; words of a row of taps, of all taps
     Word last;                          // the bits of a row's last word
     std::size_t line;                   // bytes of a padded row of pixels
-    std::vector<Word> weights;          // (out_channels, words)
+    std::vector<Word> weights;          // (out_channels, words), or in the order of CountRow
     Borders borders;
     std::vector<std::int32_t> base;     // (kinds of border, out_channels)
 };
@@ -54,11 +54,14 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
     plan.line = (conv.width + 2 * conv.padding_x) * plan.pixel;
     const std::size_t values = conv.taps() * conv.in_channels;
     plan.weights.assign(conv.out_channels * plan.words, 0);
+    const auto place = [&](std::size_t o, std::size_t word) {
+        return conv.kernels ? (o / 8 * plan.words + word) * 8 + o % 8 : o * plan.words + word;
+    };
     std::vector<std::int32_t> ones(conv.out_channels * conv.taps(), 0);
     for (std::size_t o = 0; o < conv.out_channels; ++o)
         for (std::size_t i = 0; i < values; ++i)
             if (filters.positive[o * values + i]) {
-                plan.weights[o * plan.words + i / bits * plan.run + i % bits / kWordBits] |= Word{1} << i % bits % kWordBits;
+                plan.weights[place(o, i / bits * plan.run + i % bits / kWordBits)] |= Word{1} << i % bits % kWordBits;
                 ++ones[o * conv.taps() + i / conv.in_channels];
             }
     plan.borders = find_borders({{conv.height, conv.kernel_y, conv.stride_y, conv.padding_y, 1, conv.out_height()},
@@ -153,6 +156,13 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
                             bytes.data() + (y + conv.padding_y) * plan.line + conv.padding_x * plan.pixel);
             }
             for (std::size_t y = 0; y < conv.out_height(); ++y) {
+                float* out_row = out + image * conv.out_values() + y * width * conv.out_channels;
+                if (conv.kernels) {
+                    conv.kernels->count_row({bytes.data() + y * conv.stride_y * plan.line, plan.line, conv.stride_x * plan.pixel,
+                                             conv.kernel_y, plan.run, plan.last, plan.weights.data(), width, conv.out_channels,
+                                             plan.base.data(), plan.borders.of_pixel.data() + y * width, filters.scale.data(), out_row});
+                    continue;
+                }
                 Word* patch = patches.data();
                 for (std::size_t i = 0; i < width; ++i) {
                     const std::uint8_t* from = bytes.data() + y * conv.stride_y * plan.line + i * conv.stride_x * plan.pixel;
@@ -162,8 +172,7 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
                         patch += plan.run;
                     }
                 }
-                count_row(plan, patches.data(), y * width, width, filters.scale.data(), counts.data(),
-                          out + image * conv.out_values() + y * width * conv.out_channels);
+                count_row(plan, patches.data(), y * width, width, filters.scale.data(), counts.data(), out_row);
             }
         }
     });

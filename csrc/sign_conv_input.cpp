@@ -46,7 +46,7 @@ struct Plan {
     }
 };
 
-Plan make_plan(const SignConv& conv, const SignFilters& filters) {
+Plan make_plan(const SignConv& conv, const SignFilters& filters, bool full = true) {
     Plan plan{};
     plan.conv = conv;
     const std::size_t s = conv.stride_x, p = conv.padding_x;
@@ -63,6 +63,7 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
         plan.sum_row += columns.vectors * kLanes;
         plan.columns.push_back(columns);
     }
+    if (!full) return plan;
     std::size_t most = 1;
     for (const Columns& columns : plan.columns) most = std::max(most, columns.vectors);
     plan.rows = std::min(std::max<std::size_t>(kVectors / most, 1), conv.out_height());
@@ -208,10 +209,54 @@ void add_rows(const Plan& plan, const float* tables, std::size_t round, std::siz
         }
 }
 
+// With kernels that look up sums in registers lanes are input channels, and nothing is brought into planes: tables (rows of
+// gradients, pixels with a margin of zeros, groups, 16 sums), for each column modulo the stride the taps that reach it.
+void by_registers(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
+                  const std::function<void(std::size_t)>& finish) {
+    const Plan plan = make_plan(conv, filters, false);
+    const std::size_t groups = conv.out_channels / kGroup, padded = divide_up(conv.in_channels, 16) * 16;
+    std::vector<std::int32_t> index(conv.taps() * groups * padded, 0);
+    for (std::size_t o = 0; o < conv.out_channels; ++o)
+        for (std::size_t tap = 0; tap < conv.taps(); ++tap) {
+            const std::uint8_t* positive = filters.positive.data() + (o * conv.taps() + tap) * conv.in_channels;
+            std::int32_t* to = index.data() + (tap * groups + o / kGroup) * padded;
+            for (std::size_t c = 0; c < conv.in_channels; ++c) to[c] |= positive[c] << o % kGroup;
+        }
+    const std::size_t pixel = groups * kSums, row = plan.row * pixel;
+    parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
+        std::vector<Line> lines(conv.out_height() * plan.row * groups, Line{});
+        float* tables = lines.data()->values;
+        std::vector<LookUpRow::Tap> taps;
+        for (std::size_t image = begin; image < end; ++image) {
+            for (std::size_t y = 0; y < conv.out_height(); ++y)
+                conv.kernels->signed_sums(grad + (image * conv.out_height() + y) * conv.out_width() * conv.out_channels,
+                                          filters.scale.data(), conv.out_width(), conv.out_channels, tables + y * row + plan.left * pixel);
+            for (std::size_t y = 0; y < conv.height; ++y)
+                for (const Columns& columns : plan.columns) {
+                    taps.clear();
+                    for (std::size_t ky = (y + conv.padding_y) % conv.stride_y; ky < conv.kernel_y && ky <= y + conv.padding_y; ky += conv.stride_y) {
+                        const std::size_t from = (y + conv.padding_y - ky) / conv.stride_y;
+                        if (from >= conv.out_height()) continue;
+                        // Padded column j·s + remainder is tap kx of output j − (kx − remainder)/s.
+                        for (const std::size_t kx : columns.taps)
+                            taps.push_back({tables + from * row + (plan.left + columns.first - (kx - columns.remainder) / conv.stride_x) * pixel,
+                                            index.data() + (ky * conv.kernel_x + kx) * groups * padded});
+                    }
+                    const std::size_t x = columns.first * conv.stride_x + columns.remainder - conv.padding_x;
+                    conv.kernels->look_up_row({taps.data(), taps.size(), groups, columns.count, conv.in_channels,
+                                               grad_a + ((image * conv.height + y) * conv.width + x) * conv.in_channels,
+                                               conv.stride_x * conv.in_channels});
+                }
+            finish(image);
+        }
+    });
+}
+
 }  // namespace
 
 void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
                           const std::function<void(std::size_t)>& finish) {
+    if (conv.kernels) return by_registers(conv, filters, grad, grad_a, finish);
     const Plan plan = make_plan(conv, filters);
     parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
         std::vector<float> planes(plan.gradients(), 0.0f), sums(plan.sums() + kLanes), tables(kGroups * kSums * plan.entry + kLanes * kVectors);

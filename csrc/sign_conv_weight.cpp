@@ -50,7 +50,10 @@ std::vector<Block> make_blocks(const SignConv& conv) {
 // A part of grad_weight and the images that it is summed over: sums are (taps, inputs + 1, outputs).
 struct Task {
     std::size_t first_output, outputs, first_input, inputs, first_image, last_image;
-    std::vector<float> sums;
+    std::vector<Line> sums;
+
+    float* values() { return sums.data()->values; }
+    const float* values() const { return sums.data()->values; }
 };
 
 std::vector<Task> make_tasks(const SignConv& conv) {
@@ -157,20 +160,27 @@ RBNN_CLONES void look_up_block(std::size_t outputs, std::size_t groups, const fl
     }
 }
 
+void look_up(const SignConv& conv, std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index,
+             std::size_t count, float* sums) {
+    if (conv.kernels && outputs >= 16) return conv.kernels->look_up_block(outputs, groups, table, index, count, sums);
+    look_up_block(outputs, groups, table, index, count, sums);
+}
+
 void run_task(const SignConv& conv, const std::vector<Block>& blocks, const std::vector<Word>& inside, const float* grad,
               const Word* planes, Task& task) {
-    task.sums.assign(conv.taps() * (task.inputs + 1) * task.outputs, 0.0f);
-    std::vector<float> table(kBlock * kSums * task.outputs);
+    task.sums.assign((conv.taps() * (task.inputs + 1) * task.outputs + 15) / 16, Line{});
+    std::vector<Line> lines(kBlock * kSums * task.outputs / 16);
+    float* table = lines.data()->values;
     std::uint32_t index[kSlabInputs + 1];
     for (std::size_t image = task.first_image; image < task.last_image; ++image)
         for (const Block& block : blocks) {
-            make_table(conv, block, grad + image * conv.out_values() + task.first_output, task.outputs, table.data());
-            float* sums = task.sums.data();
+            make_table(conv, block, grad + image * conv.out_values() + task.first_output, task.outputs, table);
+            float* sums = task.values();
             for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
                 for (std::size_t kx = 0; kx < conv.kernel_x; ++kx, sums += (task.inputs + 1) * task.outputs) {
                     make_index(conv, block, planes + image * conv.plane_words(), inside.data(), ky, kx, task.first_input,
                                task.inputs, index);
-                    look_up_block(task.outputs, block.groups, table.data(), index, task.inputs + 1, sums);
+                    look_up(conv, task.outputs, block.groups, table, index, task.inputs + 1, sums);
                 }
         }
 }
@@ -198,7 +208,7 @@ void sign_conv_grad_weight(const SignConv& conv, const float* grad, const std::u
             const auto total = [&](std::size_t c, double* out) {
                 std::fill(out, out + slab.outputs, 0.0);
                 for (std::size_t i = first; i < last; ++i) {
-                    const float* sums = tasks[i].sums.data() + (tap * (slab.inputs + 1) + c) * slab.outputs;
+                    const float* sums = tasks[i].values() + (tap * (slab.inputs + 1) + c) * slab.outputs;
                     for (std::size_t o = 0; o < slab.outputs; ++o) out[o] += sums[o];
                 }
             };

@@ -38,4 +38,9 @@ RBNN_INLINE_ALWAYS void transpose(Floats (&row)[8]) {
     }
 }
 
+// A line of the cache.  What lies in a vector of them starts at one.
+struct alignas(64) Line {
+    float values[16];
+};
+
 }  // namespace rbnn
