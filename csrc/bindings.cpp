@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "bits.h"
+#include "batch_norm.h"
 #include "dispatch.h"
 #include "memory.h"
 #include "program.h"
@@ -27,6 +28,7 @@ using Images = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::c
 using ImagesOut = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Numbers = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using NumbersOut = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using DoublesOut = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Taken as it is or refused: a converted copy of an output would swallow the result.
 auto array(const char* name) { return nb::arg(name).noconvert(); }
@@ -41,6 +43,14 @@ rbnn::Shape same_shape(int threads, const First& first, const Others&... others)
 template <class... Arrays>
 void one_per_image(const rbnn::Shape& shape, const Arrays&... arrays) {
     if (!((arrays.shape(0) == shape.images) && ...)) throw std::invalid_argument("expected one number per image");
+}
+
+// Arrays (pixels, channels), and others with one number per channel.
+template <class... PerChannel>
+rbnn::Pixels pixels(const rbnn::Shape& shape, const PerChannel&... numbers) {
+    if (shape.values % 8 != 0 || shape.images == 0) throw std::invalid_argument("expected pixels, and channels in eights");
+    if (!((numbers.shape(0) == shape.values) && ...)) throw std::invalid_argument("expected one number per channel");
+    return {shape.images, shape.values, shape.threads};
 }
 
 using Pictures = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
@@ -306,6 +316,43 @@ NB_MODULE(_core, m) {
             rbnn::add_hardtanh_backward(shape, grad.data(), out.data(), grad_in.data());
         },
         array("grad"), array("out"), array("grad_in"), "threads"_a, "grad_in = grad where |out| < 1, else 0.");
+
+    m.def(
+        "batch_statistics",
+        [](Images y, DoublesOut mean, DoublesOut variance, int threads) {
+            const auto shape = pixels(same_shape(threads, y, y), mean, variance);
+            nb::gil_scoped_release release;
+            rbnn::batch_statistics(shape, y.data(), mean.data(), variance.data());
+        },
+        array("y"), array("mean"), array("variance"), "threads"_a, "Mean and biased variance of each column of y.");
+    m.def(
+        "norm_add_hardtanh",
+        [](Images y, Numbers scale, Numbers shift, Images shortcut, ImagesOut out, int threads) {
+            const auto shape = pixels(same_shape(threads, y, shortcut, out), scale, shift);
+            nb::gil_scoped_release release;
+            rbnn::norm_add_hardtanh(shape, y.data(), scale.data(), shift.data(), shortcut.data(), out.data());
+        },
+        array("y"), array("scale"), array("shift"), array("shortcut"), array("out"), "threads"_a,
+        "out = clamp(y*scale + shift + shortcut, -1, 1), scale and shift per column.");
+    m.def(
+        "norm_add_hardtanh_backward",
+        [](Images grad, Images out, Images y, Numbers mean, ImagesOut grad_sum, DoublesOut sum, DoublesOut product, int threads) {
+            const auto shape = pixels(same_shape(threads, grad, out, y, grad_sum), mean, sum, product);
+            nb::gil_scoped_release release;
+            rbnn::norm_add_hardtanh_backward(shape, grad.data(), out.data(), y.data(), mean.data(), grad_sum.data(), sum.data(),
+                                             product.data());
+        },
+        array("grad"), array("out"), array("y"), array("mean"), array("grad_sum"), array("sum"), array("product"), "threads"_a,
+        "grad_sum = grad where |out| < 1, else 0; of each column its sum and its sum of products with y - mean.");
+    m.def(
+        "norm_backward",
+        [](Images grad_sum, Images y, Numbers mean, Numbers factor, Numbers pull, Numbers shift, ImagesOut grad_y, int threads) {
+            const auto shape = pixels(same_shape(threads, grad_sum, y, grad_y), mean, factor, pull, shift);
+            nb::gil_scoped_release release;
+            rbnn::norm_backward(shape, grad_sum.data(), y.data(), mean.data(), factor.data(), pull.data(), shift.data(), grad_y.data());
+        },
+        array("grad_sum"), array("y"), array("mean"), array("factor"), array("pull"), array("shift"), array("grad_y"), "threads"_a,
+        "grad_y = factor*grad_sum + pull*(y - mean) + shift, all but grad_sum and y per column.");
 
     m.def("keep_freed_memory", &rbnn::keep_freed_memory,
           "Freed memory stays with the process, for programs that allocate the same again and again. "

@@ -1,5 +1,6 @@
 """The mathematics of binary networks, as pure functions on tensors."""
 
+from rbnn.functional.batch_norm import norm_add_hardtanh, norm_add_hardtanh_possible
 from rbnn.functional.binarize import (
     Binarization,
     add_hardtanh,
@@ -57,6 +58,8 @@ __all__ = [
     "floored",
     "gain",
     "mean_magnitude",
+    "norm_add_hardtanh",
+    "norm_add_hardtanh_possible",
     "optimal_scale",
     "optimise_rotation",
     "option_a",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError, UnknownName
-from rbnn.functional import add_hardtanh
+from rbnn.functional import add_hardtanh, norm_add_hardtanh, norm_add_hardtanh_possible
 from rbnn.methods import check_method
 from rbnn.nn import BinaryConv2d, show_example
 
@@ -51,6 +51,12 @@ class Join(nn.Module):
 
     def forward(self, branch: Tensor, shortcut: Tensor) -> Tensor:
         return add_hardtanh(branch, shortcut, inplace=True) if self.binary else branch.add_(shortcut).relu_()
+
+    def after(self, norm: nn.Module, branch: Tensor, shortcut: Tensor) -> Tensor:
+        """The same of ``norm(branch)``, in one go where there is a kernel for it."""
+        if self.binary and norm.training and norm_add_hardtanh_possible(branch, norm, shortcut):
+            return norm_add_hardtanh(branch, norm, shortcut)  # type: ignore[arg-type]
+        return self(norm(branch), shortcut)  # type: ignore[no-any-return]
 
 
 Build = Callable[[Bricks], nn.Module]

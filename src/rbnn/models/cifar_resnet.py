@@ -40,7 +40,7 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.activation(self.bn1(self.conv1(x)))
-        return self.join(self.bn2(self.conv2(y)), self.shortcut(x))  # type: ignore[no-any-return]
+        return self.join.after(self.bn2, self.conv2(y), self.shortcut(x))
 
 
 class BiRealBlock(nn.Module):
@@ -56,8 +56,8 @@ class BiRealBlock(nn.Module):
         self.join = bricks.join()
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.join(self.bn1(self.conv1(x)), self.shortcut(x))
-        return self.join(self.bn2(self.conv2(y)), y)  # type: ignore[no-any-return]
+        y = self.join.after(self.bn1, self.conv1(x), self.shortcut(x))
+        return self.join.after(self.bn2, self.conv2(y), y)
 
 
 def branch_norms(model: nn.Module) -> Iterator[nn.BatchNorm2d]:

@@ -1,0 +1,33 @@
+// Where a branch ends, in training: batch norm, shortcut and hardtanh, fused.
+//
+//   out = hardtanh(gamma·(y − mean)/std + beta + shortcut),   mean and std of each channel over the batch
+//
+// Tensors are dense float32 of `rows` (pixels of all images) × `channels`, a multiple of 8.  What is summed in which order
+// depends on the shape alone, not on the number of threads.
+#pragma once
+#include <cstddef>
+
+namespace rbnn {
+
+struct Pixels {
+    std::size_t rows, channels;
+    int threads;
+};
+
+// Mean and variance (that of the batch itself: divided by rows) of each channel.
+void batch_statistics(Pixels shape, const float* y, double* mean, double* variance);
+
+// out = hardtanh(y·scale + shift + shortcut)
+void norm_add_hardtanh(Pixels shape, const float* y, const float* scale, const float* shift, const float* shortcut,
+                       float* out);
+
+// grad_sum = grad where |out| < 1, else 0: the gradient of what hardtanh was given.  Of each channel
+// sum = Σ grad_sum, product = Σ grad_sum·(y − mean).
+void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const float* y, const float* mean,
+                                float* grad_sum, double* sum, double* product);
+
+// grad_y = factor·grad_sum + pull·(y − mean) + shift
+void norm_backward(Pixels shape, const float* grad_sum, const float* y, const float* mean, const float* factor,
+                   const float* pull, const float* shift, float* grad_y);
+
+}  // namespace rbnn
