@@ -58,6 +58,10 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
 void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
                           const std::function<void(std::size_t image)>& finish);
 
+// The same where the kernels can look up sums in registers.
+void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
+                                       const std::function<void(std::size_t image)>& finish);
+
 // grad_weight in the order of SignFilters::positive.
 void sign_conv_grad_weight(const SignConv& conv, const float* grad, const std::uint64_t* planes, float* grad_weight);
 

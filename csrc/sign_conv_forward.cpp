@@ -151,9 +151,14 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
             std::fill(levels.begin(), levels.end(), level(image));
             for (std::size_t y = 0; y < conv.height; ++y) {
                 const float* row = x + image * conv.in_values() + y * conv.width * conv.in_channels;
-                pack_planes(conv, row, levels[0], planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels);
-                pack_pixels(conv, kernels, row, levels.data(), words.data(),
-                            bytes.data() + (y + conv.padding_y) * plan.line + conv.padding_x * plan.pixel);
+                Word* plane = planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels;
+                std::uint8_t* pixels = bytes.data() + (y + conv.padding_y) * plan.line + conv.padding_x * plan.pixel;
+                if (conv.kernels) {
+                    conv.kernels->pack_row({row, levels[0], conv.width, conv.in_channels, conv.stride_x, conv.padding_x, pixels, plane});
+                    continue;
+                }
+                pack_planes(conv, row, levels[0], plane);
+                pack_pixels(conv, kernels, row, levels.data(), words.data(), pixels);
             }
             for (std::size_t y = 0; y < conv.out_height(); ++y) {
                 float* out_row = out + image * conv.out_values() + y * width * conv.out_channels;

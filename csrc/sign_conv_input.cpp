@@ -1,4 +1,4 @@
-// grad_input: lanes are pixels of a row.
+// grad_input in plain C++: lanes are pixels of a row.
 //
 // Four output channels are a group; its table has, for a few rows of pixels, the 16 sums ±g0 ±g1 ±g2 ±g3 of the gradients
 // times their filters' scales.  For an input channel and a tap the four signs of the filters are the index.  Gradients are
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sign_columns.h"
 #include "sign_conv.h"
 #include "threads.h"
 #include "vectors.h"
@@ -19,19 +20,13 @@ constexpr std::size_t kGroups = 4;             // tabled together: tables and su
 constexpr std::size_t kVectors = 4;            // of pixels in registers
 constexpr std::size_t kSumsBytes = 1 << 17;    // of input channels worked on together
 
-std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-
-// Padded columns j·stride + remainder that lie in the picture: j = first, first + 1 …, and the taps that reach them.
-struct Columns {
-    std::size_t remainder, first, count, vectors, at;  // at: where they start in a row of sums
-    std::vector<std::size_t> taps;
-};
+std::size_t vectors(const Columns& columns) { return divide_up(columns.count, kLanes); }
 
 struct Plan {
     SignConv conv;
-    std::size_t left, row;               // margin and length of a row of gradients
+    SignRow row;                         // of gradients
     std::size_t rows, entry;             // rows tabled together, floats of a table's entry
-    std::vector<Columns> columns;
+    std::vector<std::size_t> sums_at;    // where each of row.columns starts in a row of sums
     std::size_t sum_row, sum_rows;       // length and number of the rows of sums of one channel
     std::size_t channels;                // input channels worked on together
     std::size_t rounds;                  // of kGroups groups
@@ -39,36 +34,26 @@ struct Plan {
     std::vector<std::uint16_t> offsets;
     std::vector<std::size_t> offsets_at;  // by round, ky, columns
 
-    std::size_t gradients() const { return kGroups * kGroup * rounds * conv.out_height() * row + kLanes * kVectors; }
+    std::size_t gradients() const { return kGroups * kGroup * rounds * conv.out_height() * row.length + kLanes * kVectors; }
     std::size_t sums() const { return channels * sum_rows * sum_row; }
     std::size_t groups(std::size_t round) const {
         return std::min(kGroups, conv.out_channels / kGroup - round * kGroups);
     }
 };
 
-Plan make_plan(const SignConv& conv, const SignFilters& filters, bool full = true) {
+Plan make_plan(const SignConv& conv, const SignFilters& filters) {
     Plan plan{};
     plan.conv = conv;
-    const std::size_t s = conv.stride_x, p = conv.padding_x;
-    const std::size_t beyond = conv.kernel_x - 1 > p ? conv.kernel_x - 1 - p : 0;
-    plan.left = divide_up(beyond, s);
-    const std::size_t right = std::max((conv.width - 1 + p) / s + 1, conv.out_width()) - conv.out_width();
-    plan.row = plan.left + conv.out_width() + right;
-    for (std::size_t remainder = 0; remainder < s; ++remainder) {
-        Columns columns{remainder, p > remainder ? divide_up(p - remainder, s) : 0, 0, 0, plan.sum_row, {}};
-        const std::size_t end = conv.width + p > remainder ? divide_up(conv.width + p - remainder, s) : 0;
-        columns.count = end > columns.first ? end - columns.first : 0;
-        columns.vectors = divide_up(columns.count, kLanes);
-        for (std::size_t kx = remainder; kx < conv.kernel_x; kx += s) columns.taps.push_back(kx);
-        plan.sum_row += columns.vectors * kLanes;
-        plan.columns.push_back(columns);
-    }
-    if (!full) return plan;
+    plan.row = sign_row(conv);
     std::size_t most = 1;
-    for (const Columns& columns : plan.columns) most = std::max(most, columns.vectors);
+    for (const Columns& columns : plan.row.columns) {
+        plan.sums_at.push_back(plan.sum_row);
+        plan.sum_row += vectors(columns) * kLanes;
+        most = std::max(most, vectors(columns));
+    }
     plan.rows = std::min(std::max<std::size_t>(kVectors / most, 1), conv.out_height());
     // What is read beyond the last row of an entry is thrown away.
-    plan.entry = divide_up(plan.rows * plan.row, kLanes) * kLanes;
+    plan.entry = divide_up(plan.rows * plan.row.length, kLanes) * kLanes;
     plan.sum_rows = std::max(conv.height + conv.padding_y, (divide_up(conv.out_height(), plan.rows) * plan.rows - 1) * conv.stride_y + conv.kernel_y);
     plan.channels = std::clamp(kSumsBytes / (plan.sum_rows * plan.sum_row * sizeof(float)) / kLanes * kLanes,
                                2 * kLanes, divide_up(conv.in_channels, kLanes) * kLanes);
@@ -76,7 +61,7 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters, bool full = tru
     plan.rounds = divide_up(conv.out_channels / kGroup, kGroups);
     for (std::size_t round = 0; round < plan.rounds; ++round)
         for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
-            for (const Columns& columns : plan.columns) {
+            for (const Columns& columns : plan.row.columns) {
                 plan.offsets_at.push_back(plan.offsets.size());
                 for (std::size_t c = 0; c < conv.in_channels; ++c)
                     for (std::size_t group = 0; group < plan.groups(round); ++group)
@@ -87,10 +72,8 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters, bool full = tru
                                 const std::size_t tap = o * conv.taps() + ky * conv.kernel_x + kx;
                                 signs |= std::size_t{filters.positive[tap * conv.in_channels + c]} << i;
                             }
-                            // Padded column j·s + remainder is tap kx of output j − (kx − remainder)/s.
-                            const std::size_t at = plan.left + columns.first - (kx - columns.remainder) / s;
-                            plan.offsets.push_back(
-                                static_cast<std::uint16_t>((group * kSums + signs) * plan.entry + at));
+                            plan.offsets.push_back(static_cast<std::uint16_t>(
+                                (group * kSums + signs) * plan.entry + plan.row.seen_by(columns, kx)));
                         }
             }
     return plan;
@@ -99,12 +82,12 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters, bool full = tru
 // planes (out_channels, out_height, row) = grad · scale, zeros in the margins (which are there already).
 RBNN_CLONES void to_planes(const Plan& plan, const float* grad, const float* scale, float* planes) {
     const SignConv& conv = plan.conv;
-    const std::size_t width = conv.out_width(), channels = conv.out_channels, plane = conv.out_height() * plan.row;
+    const std::size_t width = conv.out_width(), channels = conv.out_channels, plane = conv.out_height() * plan.row.length;
     for (std::size_t y = 0; y < conv.out_height(); ++y)
         for (std::size_t x = 0; x < width; x += kLanes)
             for (std::size_t o = 0; o < channels; o += kLanes) {
                 const float* from = grad + (y * width + x) * channels + o;
-                float* to = planes + o * plane + y * plan.row + plan.left + x;
+                float* to = planes + o * plane + y * plan.row.length + plan.row.left + x;
                 const std::size_t count = std::min(kLanes, width - x);
                 const Floats factor = load(scale + o);
                 Floats square[kLanes];
@@ -123,26 +106,27 @@ RBNN_CLONES void from_planes(const Plan& plan, const float* sums, std::size_t fi
     const SignConv& conv = plan.conv;
     const std::size_t plane = plan.sum_rows * plan.sum_row;
     for (std::size_t y = 0; y < conv.height; ++y)
-        for (const Columns& columns : plan.columns)
+        for (std::size_t k = 0; k < plan.row.columns.size(); ++k) {
+            const Columns& columns = plan.row.columns[k];
             for (std::size_t j = 0; j < columns.count; j += kLanes)
                 for (std::size_t c = 0; c < channels; c += kLanes) {
-                    const float* from = sums + c * plane + (y + conv.padding_y) * plan.sum_row + columns.at + j;
-                    const std::size_t x = (columns.first + j) * conv.stride_x + columns.remainder - conv.padding_x;
-                    float* to = grad_a + (y * conv.width + x) * conv.in_channels + first + c;
+                    const float* from = sums + c * plane + (y + conv.padding_y) * plan.sum_row + plan.sums_at[k] + j;
+                    float* to = grad_a + (y * conv.width + columns.x + j * conv.stride_x) * conv.in_channels + first + c;
                     const std::size_t count = std::min(kLanes, columns.count - j);
                     Floats square[kLanes];
                     for (std::size_t i = 0; i < kLanes; ++i) square[i] = load(from + i * plane);
                     transpose(square);
                     for (std::size_t i = 0; i < count; ++i) store(to + i * conv.stride_x * conv.in_channels, square[i]);
                 }
+        }
 }
 
 // For each group the 16 sums of its four planes, from row `y` on.
 RBNN_CLONES void make_tables(const Plan& plan, const float* planes, std::size_t groups, std::size_t y, float* tables) {
-    const std::size_t plane = plan.conv.out_height() * plan.row;
-    const std::size_t end = std::min(plan.rows, plan.conv.out_height() - y) * plan.row;
+    const std::size_t row = plan.row.length, plane = plan.conv.out_height() * row;
+    const std::size_t end = std::min(plan.rows, plan.conv.out_height() - y) * row;
     for (std::size_t group = 0; group < groups; ++group) {
-        const float* from = planes + group * kGroup * plane + y * plan.row;
+        const float* from = planes + group * kGroup * plane + y * row;
         float* table = tables + group * kSums * plan.entry;
         for (std::size_t i = 0; i < end; i += kLanes) {
             const Floats g0 = load(from + i), g1 = load(from + plane + i);
@@ -191,72 +175,29 @@ void add_rows(const Plan& plan, const float* tables, std::size_t round, std::siz
     const SignConv& conv = plan.conv;
     const std::size_t rows = std::min(plan.rows, conv.out_height() - y), plane = plan.sum_rows * plan.sum_row;
     for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
-        for (std::size_t k = 0; k < plan.columns.size(); ++k) {
-            const Columns& columns = plan.columns[k];
+        for (std::size_t k = 0; k < plan.row.columns.size(); ++k) {
+            const Columns& columns = plan.row.columns[k];
             const std::size_t count = plan.groups(round) * columns.taps.size();
             const std::uint16_t* offsets =
-                plan.offsets.data() + plan.offsets_at[(round * conv.kernel_y + ky) * plan.columns.size() + k] + first * count;
+                plan.offsets.data() + plan.offsets_at[(round * conv.kernel_y + ky) * plan.row.columns.size() + k] + first * count;
             Places places;
             std::size_t held = 0;
             for (std::size_t row = 0; row < rows; ++row)
-                for (std::size_t v = 0; v < columns.vectors; ++v) {
-                    places.table[held] = row * plan.row + v * kLanes;
-                    places.sums[held] = ((y + row) * conv.stride_y + ky) * plan.sum_row + columns.at + v * kLanes;
-                    if (++held < kVectors && !(row + 1 == rows && v + 1 == columns.vectors)) continue;
+                for (std::size_t v = 0; v < vectors(columns); ++v) {
+                    places.table[held] = row * plan.row.length + v * kLanes;
+                    places.sums[held] = ((y + row) * conv.stride_y + ky) * plan.sum_row + plan.sums_at[k] + v * kLanes;
+                    if (++held < kVectors && !(row + 1 == rows && v + 1 == vectors(columns))) continue;
                     add_tables(tables, offsets, count, channels, plane, places, held, sums);
                     held = 0;
                 }
         }
 }
 
-// With kernels that look up sums in registers lanes are input channels, and nothing is brought into planes: tables (rows of
-// gradients, pixels with a margin of zeros, groups, 16 sums), for each column modulo the stride the taps that reach it.
-void by_registers(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
-                  const std::function<void(std::size_t)>& finish) {
-    const Plan plan = make_plan(conv, filters, false);
-    const std::size_t groups = conv.out_channels / kGroup, padded = divide_up(conv.in_channels, 16) * 16;
-    std::vector<std::int32_t> index(conv.taps() * groups * padded, 0);
-    for (std::size_t o = 0; o < conv.out_channels; ++o)
-        for (std::size_t tap = 0; tap < conv.taps(); ++tap) {
-            const std::uint8_t* positive = filters.positive.data() + (o * conv.taps() + tap) * conv.in_channels;
-            std::int32_t* to = index.data() + (tap * groups + o / kGroup) * padded;
-            for (std::size_t c = 0; c < conv.in_channels; ++c) to[c] |= positive[c] << o % kGroup;
-        }
-    const std::size_t pixel = groups * kSums, row = plan.row * pixel;
-    parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
-        std::vector<Line> lines(conv.out_height() * plan.row * groups, Line{});
-        float* tables = lines.data()->values;
-        std::vector<LookUpRow::Tap> taps;
-        for (std::size_t image = begin; image < end; ++image) {
-            for (std::size_t y = 0; y < conv.out_height(); ++y)
-                conv.kernels->signed_sums(grad + (image * conv.out_height() + y) * conv.out_width() * conv.out_channels,
-                                          filters.scale.data(), conv.out_width(), conv.out_channels, tables + y * row + plan.left * pixel);
-            for (std::size_t y = 0; y < conv.height; ++y)
-                for (const Columns& columns : plan.columns) {
-                    taps.clear();
-                    for (std::size_t ky = (y + conv.padding_y) % conv.stride_y; ky < conv.kernel_y && ky <= y + conv.padding_y; ky += conv.stride_y) {
-                        const std::size_t from = (y + conv.padding_y - ky) / conv.stride_y;
-                        if (from >= conv.out_height()) continue;
-                        // Padded column j·s + remainder is tap kx of output j − (kx − remainder)/s.
-                        for (const std::size_t kx : columns.taps)
-                            taps.push_back({tables + from * row + (plan.left + columns.first - (kx - columns.remainder) / conv.stride_x) * pixel,
-                                            index.data() + (ky * conv.kernel_x + kx) * groups * padded});
-                    }
-                    const std::size_t x = columns.first * conv.stride_x + columns.remainder - conv.padding_x;
-                    conv.kernels->look_up_row({taps.data(), taps.size(), groups, columns.count, conv.in_channels,
-                                               grad_a + ((image * conv.height + y) * conv.width + x) * conv.in_channels,
-                                               conv.stride_x * conv.in_channels});
-                }
-            finish(image);
-        }
-    });
-}
-
 }  // namespace
 
 void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
                           const std::function<void(std::size_t)>& finish) {
-    if (conv.kernels) return by_registers(conv, filters, grad, grad_a, finish);
+    if (conv.kernels) return sign_conv_grad_input_in_registers(conv, filters, grad, grad_a, finish);
     const Plan plan = make_plan(conv, filters);
     parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
         std::vector<float> planes(plan.gradients(), 0.0f), sums(plan.sums() + kLanes), tables(kGroups * kSums * plan.entry + kLanes * kVectors);
@@ -267,7 +208,7 @@ void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, cons
                 std::fill(sums.begin(), sums.end(), 0.0f);
                 for (std::size_t y = 0; y < conv.out_height(); y += plan.rows)
                     for (std::size_t round = 0; round < plan.rounds; ++round) {
-                        const std::size_t plane = round * kGroups * kGroup * conv.out_height() * plan.row;
+                        const std::size_t plane = round * kGroups * kGroup * conv.out_height() * plan.row.length;
                         make_tables(plan, planes.data() + plane, plan.groups(round), y, tables.data());
                         add_rows(plan, tables.data(), round, y, first, channels, sums.data());
                     }

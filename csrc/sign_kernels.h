@@ -9,6 +9,15 @@
 
 namespace rbnn {
 
+// One row of pixels as bits, +1 where x > level: a bit per channel, pixel after pixel, and the planes of SignConv::plane_words.
+struct PackRow {
+    const float* x;                 // (width, channels)
+    float level;
+    std::size_t width, channels, stride, padding;
+    std::uint8_t* pixels;
+    Word* planes;
+};
+
 // One row of the forward pass:  out = scale · (base − 2·popcount(a xor w)).
 struct CountRow {
     const std::uint8_t* bits;       // of the first pixel's first tap, a bit per channel, pixel after pixel
@@ -38,6 +47,7 @@ struct LookUpRow {
 };
 
 struct SignKernels {
+    void (*pack_row)(const PackRow&);
     void (*count_row)(const CountRow&);
     // For n pixels and each group of four channels the 16 sums ±g0 ±g1 ±g2 ±g3 of their gradients times scales: bit i of
     // the index is the sign of gi.  tables (n, channels / 4, 16), at a cache line.

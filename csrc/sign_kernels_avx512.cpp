@@ -14,6 +14,36 @@ namespace {
 
 constexpr std::size_t kFloats = 16, kWords = 8;
 
+void pack_row(const PackRow& row) {
+    const __m512 level = _mm512_set1_ps(row.level);
+    const std::size_t end = row.padding + row.width;
+    for (std::size_t remainder = 0; remainder < row.stride; ++remainder)
+        for (std::size_t c = 0; c < row.channels; c += kFloats) {
+            const std::size_t channels = std::min(kFloats, row.channels - c);
+            const auto inside = static_cast<__mmask16>((1u << channels) - 1);
+            // The first padded column of this remainder that lies in the picture.
+            std::size_t column = row.padding + (remainder + row.stride - row.padding % row.stride) % row.stride;
+            __m512i half[2];
+            for (std::size_t h = 0; h < 2; ++h) {
+                half[h] = _mm512_setzero_si512();
+                for (; column < std::min(end, (h + 1) * 32 * row.stride); column += row.stride) {
+                    const std::size_t at = (column - row.padding) * row.channels + c;
+                    const __mmask16 above = _mm512_cmp_ps_mask(_mm512_maskz_loadu_ps(inside, row.x + at), level, _CMP_GT_OQ) & inside;
+                    const __m512i bit = _mm512_set1_epi32(static_cast<int>(std::uint32_t{1} << column / row.stride % 32));
+                    half[h] = _mm512_mask_or_epi32(half[h], above, half[h], bit);
+                    __builtin_memcpy(row.pixels + at / 8, &above, channels / 8);
+                }
+            }
+            const auto store = [&](std::size_t first, __m256i low, __m256i high) {
+                if (first >= channels) return;
+                const __m512i words = _mm512_or_si512(_mm512_cvtepu32_epi64(low), _mm512_slli_epi64(_mm512_cvtepu32_epi64(high), 32));
+                _mm512_storeu_si512(row.planes + remainder * row.channels + c + first, words);
+            };
+            store(0, _mm512_castsi512_si256(half[0]), _mm512_castsi512_si256(half[1]));
+            store(kWords, _mm512_extracti64x4_epi64(half[0], 1), _mm512_extracti64x4_epi64(half[1], 1));
+        }
+}
+
 // kPixels pixels of kVectors · 8 output channels.
 template <int kPixels, int kVectors>
 inline void count_tile(const CountRow& row, std::size_t pixel, std::size_t channel) {
@@ -141,7 +171,7 @@ void look_up_block(std::size_t outputs, std::size_t groups, const float* table, 
 
 }  // namespace
 
-extern const SignKernels sign_kernels_avx512 = {count_row, signed_sums, look_up_row, look_up_block};
+extern const SignKernels sign_kernels_avx512 = {pack_row, count_row, signed_sums, look_up_row, look_up_block};
 
 }  // namespace rbnn
 #endif

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from rbnn import _core
 from rbnn.functional import Binarization, estimator, sign_conv2d, sign_conv_possible
 from rbnn.methods import BNN
 from rbnn.nn import BinaryConv2d, show_example
@@ -22,6 +24,8 @@ paddings = st.tuples(st.integers(0, 4), st.integers(0, 4))
 kernels = st.tuples(st.integers(1, 5), st.integers(1, 5))
 sizes = st.tuples(st.integers(1, 17), st.integers(1, 40))
 derivatives = st.sampled_from(["ste", "ppf", "training-aware", "ede"])
+
+KERNELS = [name for name, supported in _core.kernels() if supported]
 
 TENT = Binarization(estimator("training-aware", 1.0, 1.0))
 STANDARDISED = Binarization(estimator("training-aware", 1.0, 1.0), standardised=True)
@@ -51,11 +55,13 @@ def check(x: Tensor, w: Tensor, how: Binarization, stride: tuple[int, int], padd
         torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=2e-5 * float(b.abs().max()) + 1e-12, msg=name)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize("isa", KERNELS)
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 19), channels, channels, sizes, kernels, pairs, paddings, derivatives, st.booleans(), st.booleans()
 )
 def test_values_and_gradients(
+    isa: str,
     images: int,
     inputs: int,
     outputs: int,
@@ -72,13 +78,16 @@ def test_values_and_gradients(
     how = Binarization(estimator(derivative, 0.5, 2.0), standardised and derivative != "ede")
     x = torch.randn(images, inputs, *size, generator=torch.Generator().manual_seed(images))
     x = x.to(memory_format=torch.channels_last) if last else x
-    check(x, signed((outputs, inputs, *kernel), seed=outputs), how, stride, padding)
+    with patch("rbnn.functional.sign_conv.KERNELS", isa):
+        check(x, signed((outputs, inputs, *kernel), seed=outputs), how, stride, padding)
 
 
+@pytest.mark.parametrize("isa", KERNELS)
 @pytest.mark.parametrize("width", [56, 62])
-def test_the_widest_row(width: int) -> None:
+def test_the_widest_row(width: int, isa: str) -> None:
     x = torch.randn(2, 8, 3, width, generator=torch.Generator().manual_seed(0))
-    check(x, signed((16, 8, 3, 3), seed=1), STANDARDISED, (1, 1), (1, 1))
+    with patch("rbnn.functional.sign_conv.KERNELS", isa):
+        check(x, signed((16, 8, 3, 3), seed=1), STANDARDISED, (1, 1), (1, 1))
 
 
 def test_a_large_kernel() -> None:
@@ -118,7 +127,9 @@ def test_memory_order_is_that_of_the_input() -> None:
     assert sign_conv2d(x, w, TENT, (1, 1), (1, 1)).is_contiguous(memory_format=torch.channels_last)
 
 
-def test_the_number_of_threads_changes_no_bit() -> None:
+@pytest.mark.parametrize("isa", KERNELS)
+def test_the_number_of_threads_changes_no_bit(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rbnn.functional.sign_conv.KERNELS", isa)
     x, w = torch.randn(37, 16, 9, 9).requires_grad_(), signed((24, 16, 3, 3), seed=0).requires_grad_()
     before, found = torch.get_num_threads(), []
     try:

@@ -45,7 +45,9 @@ def norm_add_hardtanh(y: Tensor, norm: nn.BatchNorm2d, shortcut: Tensor) -> Tens
     out, mean, variance = _NormAddHardtanh.apply(y, norm.weight, norm.bias, shortcut, norm.eps)  # type: ignore[no-untyped-call]
     count = y.numel() // y.shape[1]
     with torch.no_grad():
-        assert norm.num_batches_tracked is not None and norm.running_mean is not None and norm.running_var is not None
+        assert norm.num_batches_tracked is not None
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
         assert norm.momentum is not None
         norm.num_batches_tracked.add_(1)
         norm.running_mean.lerp_(mean.float(), norm.momentum)
@@ -90,6 +92,8 @@ class _NormAddHardtanh(torch.autograd.Function):
         # With g = grad_sum, s = 1/std:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y − mean))/n)
         factor = weight.detach() * inverse_std
         pull, shift = -factor * inverse_std.square() * product / count, -factor * total / count
-        numbers = [number.float().numpy() for number in (factor, pull, shift)]
-        _core.norm_backward(_pixels(grad_sum), _pixels(y), centre, *numbers, _pixels(grad_y), threads)
+        _core.norm_backward(
+            _pixels(grad_sum), _pixels(y), centre, factor.float().numpy(), pull.float().numpy(), shift.float().numpy(),
+            _pixels(grad_y), threads,
+        )  # fmt: skip
         return grad_y, (product * inverse_std).float(), total.float(), grad_sum, None

@@ -22,6 +22,8 @@ LONGEST_ROW = 64
 """Pixels of a padded row: its bits are one word."""
 LANES = 8
 """Channels come in whole vectors."""
+KERNELS = ""
+"""The instruction set by its name in ``_core.kernels()``; empty: the best that this machine has."""
 
 
 def sign_conv_possible(x: Tensor, weight: Tensor, binarization: Binarization, padding: Pair) -> bool:
@@ -63,7 +65,7 @@ class _SignConv(torch.autograd.Function):
         mean, inverse_std = torch.empty(2, x.shape[0] if binarization.standardised else 0)
         _core.sign_conv_forward(
             _pictures(x), _pictures(weight), stride, padding,
-            out.numpy(), planes.numpy(), mean.numpy(), inverse_std.numpy(), torch.get_num_threads(),
+            out.numpy(), planes.numpy(), mean.numpy(), inverse_std.numpy(), torch.get_num_threads(), KERNELS,
         )  # fmt: skip
         ctx.save_for_backward(x, weight, planes, mean, inverse_std)
         ctx.binarization, ctx.stride, ctx.padding = binarization, stride, padding
@@ -82,7 +84,7 @@ class _SignConv(torch.autograd.Function):
                 gradients, _pictures(weight), ctx.stride, ctx.padding,
                 _pictures(x), mean.numpy(), inverse_std.numpy(),
                 tent is not None, *((tent.peak, tent.slope, tent.support) if tent else (0.0, 0.0, 0.0)),
-                grad_x.numpy(), torch.get_num_threads(),
+                grad_x.numpy(), torch.get_num_threads(), KERNELS,
             )  # fmt: skip
             grad_x = grad_x.permute(0, 3, 1, 2)
             if tent is None:
@@ -92,7 +94,7 @@ class _SignConv(torch.autograd.Function):
             grad_weight = torch.empty(filters, *kernel, channels)
             _core.sign_conv_grad_weight(
                 gradients, planes.numpy(), tuple(x.shape[2:]), ctx.stride, ctx.padding,
-                grad_weight.numpy(), torch.get_num_threads(),
+                grad_weight.numpy(), torch.get_num_threads(), KERNELS,
             )  # fmt: skip
             grad_weight = grad_weight.permute(0, 3, 1, 2)
         return grad_x, grad_weight, None, None, None
