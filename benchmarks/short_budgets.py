@@ -23,7 +23,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from rbnn import data
 from rbnn.cli.train import Watch
 from rbnn.errors import RbnnError
-from rbnn.methods import rbnn as method
 from rbnn.training.batches import Batches
 from rbnn.training.checkpoint import LAST, load_network
 from rbnn.training.config import TrainConfig, from_table
@@ -48,7 +47,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "lr-0.2": OURS | {"lr": 0.2},
     "more-decay": OURS | {"weight_decay": 0.0005},
     "no-warm-up": OURS | {"warmup": 0},
-    "t-up-to-1": OURS,
+    "t-up-to-1": OURS | {"options": {"t_max": 0.0}},
     "averaged-weights": OURS | {"binary_lr": 30.0},
     "float": {"batch_size": 64, "method": "float"},
     "taught": OURS | {"teacher": "float"},
@@ -80,8 +79,6 @@ def run(name: str, out: Path, **more: Any) -> dict[str, float]:
     config = replace(from_table(fields), out=out / name, resume=name != "averaged-weights")
     accuracies: dict[str, float] = {}
     with ExitStack() as changed:
-        if name == "t-up-to-1":
-            changed.enter_context(patch.object(method, "T_MAX", 0.0))
         if name == "averaged-weights":
             changed.enter_context(patch("rbnn.training.loop.create_optimizer", averaging(averages)))
         watch = Watch()

@@ -48,6 +48,7 @@ class RBNN(Method):
     beta_start      where β starts; at π/2 (α = 1) its gradient vanishes and weight decay alone moves it
     beta_decay      weight decay of β as a multiple of the weights' own
     estimator       ``training-aware`` (T), or another name of ``rbnn.functional.ESTIMATORS``; ``ste`` is T switched off
+    t_max           exponent of t at the end, 1 in the paper; with less the gradient closes later, and signs move on longer
     floored         activations use k = 1 and t = max(t, 1), as in the published runs; else the same k, t as weights
     standardise     binarize activations as sign((x − mean)/std), mean and std per image, also at inference
     cycles          rounds of B-, R1- and R2-step at the start of an epoch
@@ -63,6 +64,7 @@ class RBNN(Method):
         beta_start: float = pi / 2,
         beta_decay: float = 1.0,
         estimator: str = "training-aware",
+        t_max: float = T_MAX,
         floored: bool = True,
         standardise: bool = True,
         cycles: int = 3,
@@ -76,7 +78,7 @@ class RBNN(Method):
             raise ConfigError("alpha adjusts the rotation: rotation = 'none' needs alpha = 'none' too")
         if cycles < 1 or not 0 <= rotate_until <= 1:
             raise ConfigError(f"cycles ≥ 1 and 0 ≤ rotate_until ≤ 1 expected, got {cycles} and {rotate_until}")
-        self.estimator, self.floored, self.standardise = estimator, floored, standardise
+        self.estimator, self.t_max, self.floored, self.standardise = estimator, float(t_max), floored, standardise
         self.cycles, self.rotate_until = cycles, rotate_until
         self.beta_decay = beta_decay
         filters = weight.shape[0]
@@ -116,7 +118,7 @@ class RBNN(Method):
         return mixed.reshape(w.shape)
 
     def _sharpness(self) -> tuple[float, float]:
-        return sharpness_and_gain(self.estimator, self.progress or 0.0, T_MIN, T_MAX)
+        return sharpness_and_gain(self.estimator, self.progress or 0.0, T_MIN, self.t_max)
 
     def weight(self, w: Tensor) -> Tensor:
         signs = binarize(self.before_sign(w), estimator(self.estimator, *self._sharpness()))
