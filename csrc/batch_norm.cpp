@@ -78,7 +78,8 @@ RBNN_CLONES void grad_rows(std::size_t rows, std::size_t channels, const float* 
                            const float* factor, const float* pull, const float* shift, float* grad_y) {
     for (std::size_t row = 0; row < rows; ++row, grad_sum += channels, y += channels, grad_y += channels)
         for (std::size_t c = 0; c < channels; c += kLanes)
-            store(grad_y + c, load(factor + c) * load(grad_sum + c) + load(pull + c) * (load(y + c) - load(mean + c)) + load(shift + c));
+            store(grad_y + c, load(factor + c) * load(grad_sum + c) + load(pull + c) * (load(y + c) - load(mean + c)) +
+                                  load(shift + c));
 }
 
 // Calls part(first row, rows, sums, other sums) for parts of kRows rows and adds their two sums per channel up.

@@ -61,9 +61,11 @@ using Pair = std::pair<std::size_t, std::size_t>;
 
 // x (images, height, width, in_channels), weight (out_channels, kernel_y, kernel_x, in_channels), both channels last.
 template <class Input, class Weight>
-rbnn::SignConv sign_conv(const Input& x, const Weight& weight, Pair stride, Pair padding, int threads, const std::string& kernels) {
-    const rbnn::SignConv conv{x.shape(0),   x.shape(1),      x.shape(2),       x.shape(3),    weight.shape(0), weight.shape(1),
-                              weight.shape(2), stride.first, stride.second, padding.first, padding.second,  threads, sign_kernels(rbnn::find_kernels(kernels))};
+rbnn::SignConv sign_conv(const Input& x, const Weight& weight, Pair stride, Pair padding, int threads,
+                         const std::string& kernels) {
+    const rbnn::SignConv conv{x.shape(0),      x.shape(1),      x.shape(2),      x.shape(3),     weight.shape(0),
+                              weight.shape(1), weight.shape(2), stride.first,    stride.second,  padding.first,
+                              padding.second,  threads,         sign_kernels(rbnn::find_kernels(kernels))};
     if (weight.shape(3) != x.shape(3) || !conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
     return conv;
 }
@@ -336,22 +338,27 @@ NB_MODULE(_core, m) {
         "out = clamp(y*scale + shift + shortcut, -1, 1), scale and shift per column.");
     m.def(
         "norm_add_hardtanh_backward",
-        [](Images grad, Images out, Images y, Numbers mean, ImagesOut grad_sum, DoublesOut sum, DoublesOut product, int threads) {
+        [](Images grad, Images out, Images y, Numbers mean, ImagesOut grad_sum, DoublesOut sum, DoublesOut product,
+           int threads) {
             const auto shape = pixels(same_shape(threads, grad, out, y, grad_sum), mean, sum, product);
             nb::gil_scoped_release release;
-            rbnn::norm_add_hardtanh_backward(shape, grad.data(), out.data(), y.data(), mean.data(), grad_sum.data(), sum.data(),
-                                             product.data());
+            rbnn::norm_add_hardtanh_backward(shape, grad.data(), out.data(), y.data(), mean.data(), grad_sum.data(),
+                                             sum.data(), product.data());
         },
-        array("grad"), array("out"), array("y"), array("mean"), array("grad_sum"), array("sum"), array("product"), "threads"_a,
+        array("grad"), array("out"), array("y"), array("mean"), array("grad_sum"), array("sum"), array("product"),
+        "threads"_a,
         "grad_sum = grad where |out| < 1, else 0; of each column its sum and its sum of products with y - mean.");
     m.def(
         "norm_backward",
-        [](Images grad_sum, Images y, Numbers mean, Numbers factor, Numbers pull, Numbers shift, ImagesOut grad_y, int threads) {
+        [](Images grad_sum, Images y, Numbers mean, Numbers factor, Numbers pull, Numbers shift, ImagesOut grad_y,
+           int threads) {
             const auto shape = pixels(same_shape(threads, grad_sum, y, grad_y), mean, factor, pull, shift);
             nb::gil_scoped_release release;
-            rbnn::norm_backward(shape, grad_sum.data(), y.data(), mean.data(), factor.data(), pull.data(), shift.data(), grad_y.data());
+            rbnn::norm_backward(shape, grad_sum.data(), y.data(), mean.data(), factor.data(), pull.data(), shift.data(),
+                                grad_y.data());
         },
-        array("grad_sum"), array("y"), array("mean"), array("factor"), array("pull"), array("shift"), array("grad_y"), "threads"_a,
+        array("grad_sum"), array("y"), array("mean"), array("factor"), array("pull"), array("shift"), array("grad_y"),
+        "threads"_a,
         "grad_y = factor*grad_sum + pull*(y - mean) + shift, all but grad_sum and y per column.");
 
     m.def("keep_freed_memory", &rbnn::keep_freed_memory,

@@ -154,7 +154,8 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
                 Word* plane = planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels;
                 std::uint8_t* pixels = bytes.data() + (y + conv.padding_y) * plan.line + conv.padding_x * plan.pixel;
                 if (conv.kernels) {
-                    conv.kernels->pack_row({row, levels[0], conv.width, conv.in_channels, conv.stride_x, conv.padding_x, pixels, plane});
+                    conv.kernels->pack_row(
+                        {row, levels[0], conv.width, conv.in_channels, conv.stride_x, conv.padding_x, pixels, plane});
                     continue;
                 }
                 pack_planes(conv, row, levels[0], plane);
@@ -163,9 +164,10 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
             for (std::size_t y = 0; y < conv.out_height(); ++y) {
                 float* out_row = out + image * conv.out_values() + y * width * conv.out_channels;
                 if (conv.kernels) {
-                    conv.kernels->count_row({bytes.data() + y * conv.stride_y * plan.line, plan.line, conv.stride_x * plan.pixel,
-                                             conv.kernel_y, plan.run, plan.last, plan.weights.data(), width, conv.out_channels,
-                                             plan.base.data(), plan.borders.of_pixel.data() + y * width, filters.scale.data(), out_row});
+                    conv.kernels->count_row({bytes.data() + y * conv.stride_y * plan.line, plan.line,
+                                             conv.stride_x * plan.pixel, conv.kernel_y, plan.run, plan.last,
+                                             plan.weights.data(), width, conv.out_channels, plan.base.data(),
+                                             plan.borders.of_pixel.data() + y * width, filters.scale.data(), out_row});
                     continue;
                 }
                 Word* patch = patches.data();

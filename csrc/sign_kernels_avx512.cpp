@@ -28,7 +28,8 @@ void pack_row(const PackRow& row) {
                 half[h] = _mm512_setzero_si512();
                 for (; column < std::min(end, (h + 1) * 32 * row.stride); column += row.stride) {
                     const std::size_t at = (column - row.padding) * row.channels + c;
-                    const __mmask16 above = _mm512_cmp_ps_mask(_mm512_maskz_loadu_ps(inside, row.x + at), level, _CMP_GT_OQ) & inside;
+                    const __m512 x = _mm512_maskz_loadu_ps(inside, row.x + at);
+                    const __mmask16 above = _mm512_cmp_ps_mask(x, level, _CMP_GT_OQ) & inside;
                     const __m512i bit = _mm512_set1_epi32(static_cast<int>(std::uint32_t{1} << column / row.stride % 32));
                     half[h] = _mm512_mask_or_epi32(half[h], above, half[h], bit);
                     __builtin_memcpy(row.pixels + at / 8, &above, channels / 8);
@@ -36,8 +37,9 @@ void pack_row(const PackRow& row) {
             }
             const auto store = [&](std::size_t first, __m256i low, __m256i high) {
                 if (first >= channels) return;
-                const __m512i words = _mm512_or_si512(_mm512_cvtepu32_epi64(low), _mm512_slli_epi64(_mm512_cvtepu32_epi64(high), 32));
-                _mm512_storeu_si512(row.planes + remainder * row.channels + c + first, words);
+                const __m512i upper = _mm512_slli_epi64(_mm512_cvtepu32_epi64(high), 32);
+                _mm512_storeu_si512(row.planes + remainder * row.channels + c + first,
+                                    _mm512_or_si512(_mm512_cvtepu32_epi64(low), upper));
             };
             store(0, _mm512_castsi512_si256(half[0]), _mm512_castsi512_si256(half[1]));
             store(kWords, _mm512_extracti64x4_epi64(half[0], 1), _mm512_extracti64x4_epi64(half[1], 1));
@@ -45,7 +47,7 @@ void pack_row(const PackRow& row) {
 }
 
 // kPixels pixels of kVectors · 8 output channels.
-template <int kPixels, int kVectors>
+template <std::size_t kPixels, std::size_t kVectors>
 inline void count_tile(const CountRow& row, std::size_t pixel, std::size_t channel) {
     __m512i counts[kPixels][kVectors];
     for (auto& of_pixel : counts)
@@ -57,29 +59,30 @@ inline void count_tile(const CountRow& row, std::size_t pixel, std::size_t chann
         for (std::size_t i = 0; i < row.run; ++i, weights += kWords) {
             const __m512i mask = _mm512_set1_epi64(static_cast<long long>(i + 1 < row.run ? ~Word{0} : row.last));
             __m512i w[kVectors];
-            for (int v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(weights + static_cast<std::size_t>(v) * kWords * words);
-            for (int p = 0; p < kPixels; ++p) {
+            for (std::size_t v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(weights + v * kWords * words);
+            for (std::size_t p = 0; p < kPixels; ++p) {
                 Word word;
-                __builtin_memcpy(&word, bits + static_cast<std::size_t>(p) * row.step + i * sizeof(Word), sizeof word);
+                __builtin_memcpy(&word, bits + p * row.step + i * sizeof(Word), sizeof word);
                 const __m512i a = _mm512_set1_epi64(static_cast<long long>(word));
-                for (int v = 0; v < kVectors; ++v)  // (a xor w) and mask
-                    counts[p][v] = _mm512_add_epi64(counts[p][v], _mm512_popcnt_epi64(_mm512_ternarylogic_epi64(a, w[v], mask, 0x28)));
+                for (std::size_t v = 0; v < kVectors; ++v) {
+                    const __m512i unequal = _mm512_ternarylogic_epi64(a, w[v], mask, 0x28);  // (a xor w) and mask
+                    counts[p][v] = _mm512_add_epi64(counts[p][v], _mm512_popcnt_epi64(unequal));
+                }
             }
         }
-    for (int p = 0; p < kPixels; ++p) {
-        const std::size_t at = pixel + static_cast<std::size_t>(p);
-        const std::int32_t* base = row.base + row.border[at] * row.channels + channel;
-        for (int v = 0; v < kVectors; ++v) {
-            const std::size_t o = static_cast<std::size_t>(v) * kWords;
-            const __m256i count = _mm512_cvtepi64_epi32(counts[p][v]);
-            const __m256i sum = _mm256_sub_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(base + o)), _mm256_add_epi32(count, count));
-            _mm256_storeu_ps(row.out + at * row.channels + channel + o,
-                             _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(row.scale + channel + o)));
+    for (std::size_t p = 0; p < kPixels; ++p) {
+        const std::int32_t* base = row.base + row.border[pixel + p] * row.channels + channel;
+        float* out = row.out + (pixel + p) * row.channels + channel;
+        for (std::size_t o = 0; o < kVectors * kWords; o += kWords) {
+            const __m256i count = _mm512_cvtepi64_epi32(counts[p][o / kWords]);
+            const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(base + o));
+            const __m256i sum = _mm256_sub_epi32(all, _mm256_add_epi32(count, count));
+            _mm256_storeu_ps(out + o, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(row.scale + channel + o)));
         }
     }
 }
 
-template <int kVectors>
+template <std::size_t kVectors>
 inline void count_channels(const CountRow& row, std::size_t channel) {
     constexpr std::size_t kPixels = 8;
     std::size_t pixel = 0;
@@ -94,7 +97,9 @@ void count_row(const CountRow& row) {
 }
 
 void signed_sums(const float* grad, const float* scale, std::size_t n, std::size_t channels, float* tables) {
-    const auto signs = [](unsigned plus) { return _mm512_mask_blend_ps(static_cast<__mmask16>(plus), _mm512_set1_ps(-1.0f), _mm512_set1_ps(1.0f)); };
+    const auto signs = [](unsigned plus) {
+        return _mm512_mask_blend_ps(static_cast<__mmask16>(plus), _mm512_set1_ps(-1.0f), _mm512_set1_ps(1.0f));
+    };
     const __m512 s0 = signs(0xAAAA), s1 = signs(0xCCCC), s2 = signs(0xF0F0), s3 = signs(0xFF00);
     for (std::size_t pixel = 0; pixel < n; ++pixel, grad += channels)
         for (std::size_t o = 0; o < channels; o += 4, tables += kFloats) {
@@ -105,7 +110,7 @@ void signed_sums(const float* grad, const float* scale, std::size_t n, std::size
         }
 }
 
-template <int kPixels>
+template <std::size_t kPixels>
 inline void look_up_tile(const LookUpRow& row, std::size_t pixel, std::size_t channel) {
     __m512 sums[kPixels];
     for (__m512& sum : sums) sum = _mm512_setzero_ps();
@@ -115,14 +120,14 @@ inline void look_up_tile(const LookUpRow& row, std::size_t pixel, std::size_t ch
         const std::int32_t* index = tap->index + channel;
         for (std::size_t group = 0; group < row.groups; ++group, tables += kFloats, index += index_row) {
             const __m512i at = _mm512_loadu_si512(index);
-            for (int p = 0; p < kPixels; ++p)
-                sums[p] = _mm512_add_ps(sums[p], _mm512_permutexvar_ps(at, _mm512_load_ps(tables + static_cast<std::size_t>(p) * table)));
+            for (std::size_t p = 0; p < kPixels; ++p)
+                sums[p] = _mm512_add_ps(sums[p], _mm512_permutexvar_ps(at, _mm512_load_ps(tables + p * table)));
         }
     }
     const std::size_t channels = std::min(kFloats, row.channels - channel);
     const auto mask = static_cast<__mmask16>((1u << channels) - 1);
-    for (int p = 0; p < kPixels; ++p)
-        _mm512_mask_storeu_ps(row.out + (pixel + static_cast<std::size_t>(p)) * row.stride + channel, mask, sums[p]);
+    for (std::size_t p = 0; p < kPixels; ++p)
+        _mm512_mask_storeu_ps(row.out + (pixel + p) * row.stride + channel, mask, sums[p]);
 }
 
 void look_up_row(const LookUpRow& row) {
@@ -144,7 +149,8 @@ inline void look_up(const float* table, const std::uint32_t* index, std::size_t 
         for (std::size_t v = 0; v < kVectors; ++v) acc[v] = _mm512_load_ps(sums + v * kFloats);
 #pragma GCC unroll 8
         for (std::size_t group = 0; group < kGroups; ++group) {
-            const auto* entry = reinterpret_cast<const float*>(bytes + group * 16 * kBytes + (bits >> (4 * group) & 15 * kBytes));
+            const char* at = bytes + group * 16 * kBytes + (bits >> (4 * group) & 15 * kBytes);
+            const auto* entry = reinterpret_cast<const float*>(at);
             for (std::size_t v = 0; v < kVectors; ++v) acc[v] = _mm512_add_ps(acc[v], _mm512_load_ps(entry + v * kFloats));
         }
         for (std::size_t v = 0; v < kVectors; ++v) _mm512_store_ps(sums + v * kFloats, acc[v]);

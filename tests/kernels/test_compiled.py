@@ -13,6 +13,8 @@ from rbnn import _core
 pytestmark = pytest.mark.compiles
 
 MAIN = Path(__file__).with_name("compare_kernels.cpp")
+SIGN_CONV = Path(__file__).with_name("compare_sign_conv.cpp")
+x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the AVX-512 kernels are for x86-64")
 
 
 def compared(*command: str | Path) -> str:
@@ -28,14 +30,23 @@ def test_no_sanitizer_complains(tmp_path: Path) -> None:
     compared(build(host_compiler(), tmp_path, MAIN, X86, *sanitizers), "25")
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the AVX-512 kernels are for x86-64")
-def test_avx512_kernels_equal_the_portable_ones(tmp_path: Path) -> None:
-    """On a machine that has AVX-512 by itself, elsewhere in plain C++."""
+def avx512() -> dict[str, list[str]]:
+    """How kernels are compiled: on a machine that has AVX-512 for it, elsewhere in plain C++."""
     native = dict(_core.kernels())["avx512"]
     if not native and not Path("/usr/include/simde/x86/avx512.h").exists():
         pytest.skip("needs AVX-512 or its emulation: apt install libsimde-dev")
-    program = build(host_compiler(), tmp_path, MAIN, X86 if native else EMULATED, "-O2")
-    assert "avx512" in compared(program, "200")
+    return X86 if native else EMULATED
+
+
+@x86
+def test_avx512_kernels_equal_the_portable_ones(tmp_path: Path) -> None:
+    assert "avx512" in compared(build(host_compiler(), tmp_path, MAIN, avx512(), "-O2"), "200")
+
+
+@x86
+def test_training_by_avx512_kernels_is_that_of_plain_code(tmp_path: Path) -> None:
+    sanitizers = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    compared(build(host_compiler(), tmp_path, SIGN_CONV, avx512(), *sanitizers, sign_conv=True), "40")
 
 
 def test_neon_kernels_equal_the_portable_ones_under_emulation(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+// The convolution of signs in training by the AVX-512 kernels against plain C++, on random shapes: signs and sums bit for
+// bit, gradients up to rounding.  The argument is the number of shapes.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "sign_conv.h"
+
+using namespace rbnn;
+
+namespace {
+
+std::mt19937 generator(7);
+
+std::size_t any(std::size_t low, std::size_t high) { return std::uniform_int_distribution<std::size_t>(low, high)(generator); }
+
+std::vector<float> numbers(std::size_t n) {
+    std::normal_distribution<float> normal;
+    std::vector<float> x(n);
+    for (float& value : x) value = normal(generator);
+    return x;
+}
+
+SignConv any_shape() {
+    for (;;) {
+        SignConv conv{any(1, 5),  any(1, 12), any(1, 40), 8 * any(1, 9), 8 * any(1, 9), any(1, 5),
+                      any(1, 5), any(1, 3),  any(1, 3),  any(0, 4),     any(0, 4),     static_cast<int>(any(1, 3)), nullptr};
+        if (conv.supported()) return conv;
+    }
+}
+
+struct Results {
+    std::vector<float> out, grad_a, grad_weight;
+    std::vector<std::uint64_t> planes;
+};
+
+Results run(const SignConv& conv, const SignFilters& filters, const std::vector<float>& x, const std::vector<float>& grad) {
+    Results found{std::vector<float>(conv.images * conv.out_values()), std::vector<float>(conv.images * conv.in_values()),
+                  std::vector<float>(conv.out_channels * conv.taps() * conv.in_channels),
+                  std::vector<std::uint64_t>(conv.images * conv.plane_words())};
+    const auto level = [](std::size_t image) { return 0.1f * static_cast<float>(image); };
+    sign_conv_forward(conv, filters, x.data(), level, found.planes.data(), found.out.data());
+    sign_conv_grad_input(conv, filters, grad.data(), found.grad_a.data(), [](std::size_t) {});
+    sign_conv_grad_weight(conv, grad.data(), found.planes.data(), found.grad_weight.data());
+    return found;
+}
+
+void refuse(const char* what, const SignConv& conv) {
+    std::printf("%s differs: images %zu, %zu x %zu, channels %zu to %zu, kernel %zu x %zu, stride %zu %zu, padding %zu %zu\n", what,
+                conv.images, conv.height, conv.width, conv.in_channels, conv.out_channels, conv.kernel_y, conv.kernel_x,
+                conv.stride_y, conv.stride_x, conv.padding_y, conv.padding_x);
+    std::exit(1);
+}
+
+template <class Value>
+bool same(const std::vector<Value>& a, const std::vector<Value>& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(Value)) == 0;
+}
+
+bool close(const std::vector<float>& a, const std::vector<float>& b) {
+    float largest = 0;
+    for (const float value : a) largest = std::fmax(largest, std::fabs(value));
+    for (std::size_t i = 0; i < a.size(); ++i)
+        if (!(std::fabs(a[i] - b[i]) <= 2e-5f * largest + 1e-9f)) return false;
+    return true;
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+    const int shapes = std::atoi(arguments[1]);
+    for (int i = 0; i < shapes; ++i) {
+        SignConv conv = any_shape();
+        std::vector<float> weight = numbers(conv.out_channels * conv.taps() * conv.in_channels);
+        for (std::size_t at = 0; at < weight.size(); ++at)
+            weight[at] = std::copysign(0.5f + static_cast<float>(at / (conv.taps() * conv.in_channels) % 3), weight[at]);
+        const SignFilters filters(conv, weight.data());
+        const std::vector<float> x = numbers(conv.images * conv.in_values()), grad = numbers(conv.images * conv.out_values());
+        const Results plain = run(conv, filters, x, grad);
+        conv.kernels = &sign_kernels_avx512;
+        const Results found = run(conv, filters, x, grad);
+        if (!same(plain.planes, found.planes)) refuse("signs", conv);
+        if (!same(plain.out, found.out)) refuse("the output", conv);
+        if (!close(plain.grad_a, found.grad_a)) refuse("the input's gradient", conv);
+        if (!close(plain.grad_weight, found.grad_weight)) refuse("the weight's gradient", conv);
+    }
+    std::printf("%d comparisons\n", 4 * shapes);
+}
