@@ -1,8 +1,12 @@
 """Networks for other engines: each answers as the oracle does on the same graph."""
 
 import importlib.util
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,7 @@ import pytest
 from packed_networks import image_for, one_operation, picture_network, signs, small_network
 
 from rbnn.analysis.float_twin import float_twin, without_bytes
-from rbnn.analysis.rivals import contenders
+from rbnn.analysis.rivals import amx, contenders
 from rbnn.analysis.rivals.compare import noise
 from rbnn.graph import Graph, Input
 from rbnn.kinds import ACTIVATIONS, KINDS
@@ -244,3 +248,51 @@ def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert contenders.missing("onnxruntime") is None
     assert contenders.missing("openvino") == "openvino is left out: pip install 'rbnn[bench]' (lacks openvino)"
     assert contenders.missing("torch") == "torch is left out: pip install 'rbnn[train]' (lacks torch)"
+
+
+# AMX
+
+
+@pytest.fixture
+def cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """What the system says of the CPU: nothing yet."""
+    monkeypatch.setattr(amx, "CPU", tmp_path / "cpuinfo")
+    monkeypatch.setenv(amx.LIMIT, "to be restored")
+    monkeypatch.delenv(amx.LIMIT)
+    amx.avoid_deadly_amx.cache_clear()
+    yield tmp_path / "cpuinfo"
+    amx.avoid_deadly_amx.cache_clear()
+
+
+@pytest.mark.parametrize(("program", "survives"), [("", True), ("raise SystemExit(1)", True), ("os.abort()", False)])
+def test_openvino_does_without_amx_where_that_kills(
+    cpu: Path, program: str, survives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = subprocess.run
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **more: run([command[0], "-c", f"import os; {program}"], **more)
+    )
+    assert amx.avoid_deadly_amx() is None
+    assert amx.LIMIT not in os.environ  # there is no such CPU, so nothing was tried
+    cpu.write_text("flags : sse2 avx512f amx_tile amx_int8", encoding="utf-8")
+    amx.avoid_deadly_amx.cache_clear()
+    said = amx.avoid_deadly_amx()
+    assert (said is None) == survives
+    assert os.environ.get(amx.LIMIT) == (None if survives else amx.WITHOUT_AMX)
+
+
+def test_a_limit_of_the_user_stays(cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu.write_text("flags : amx_int8", encoding="utf-8")
+    monkeypatch.setenv(amx.LIMIT, "AVX2")
+    assert amx.avoid_deadly_amx() is None
+    assert os.environ[amx.LIMIT] == "AVX2"
+
+
+def test_the_probe_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", amx.__name__],
+        env=os.environ | {amx.LIMIT: amx.WITHOUT_AMX},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -23,8 +23,8 @@ EMULATED = X86 | {"avx512": [f"-I{Path(__file__).with_name('emulated')}", "-w"]}
 def build(
     compiler: str, folder: Path, main: Path, kernels: dict[str, list[str]], *flags: str, sign_conv: bool = False
 ) -> Path:
-    """The program in the file ``main`` with the engine, and the ``sign_conv`` of training where asked for, compiled file
-    by file as CMakeLists.txt does; ``kernels`` says with which flags."""
+    """The program in the file ``main`` with the engine, and training's ``sign_conv`` where asked for, compiled file by
+    file as CMakeLists.txt does; ``kernels`` says with which flags."""
     common = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'csrc'}", *flags]
     objects = []
     sources = {path.stem: (path, []) for path in ENGINE}

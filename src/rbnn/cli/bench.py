@@ -90,6 +90,7 @@ def _kernel_table(figures: list[Figure], threads: int) -> Table:
 def _network(options: Bench, path: Path) -> None:
     from rbnn import packfile
     from rbnn.analysis.float_twin import float_twin
+    from rbnn.analysis.rivals.amx import avoid_deadly_amx
     from rbnn.analysis.rivals.compare import compare
     from rbnn.analysis.rivals.contenders import ENGINES, missing
 
@@ -101,6 +102,8 @@ def _network(options: Bench, path: Path) -> None:
         graph, size = packfile.read(file), file.stat().st_size
     left_out = {name: said for name in engines if (said := missing(name))}
     here = [name for name in engines if name not in left_out]
+    if "openvino" in here and (said := avoid_deadly_amx()):
+        left_out["amx"] = said
     with Console(stderr=True).status("building …") as status:
         found = compare(graph, here, options.threads, options.batch, options.seconds, status.update)
     twin = sum(tensor.nbytes for tensor in float_twin(graph).tensors.values())

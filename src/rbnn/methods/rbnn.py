@@ -48,7 +48,7 @@ class RBNN(Method):
     beta_start      where β starts; at π/2 (α = 1) its gradient vanishes and weight decay alone moves it
     beta_decay      weight decay of β as a multiple of the weights' own
     estimator       ``training-aware`` (T), or another name of ``rbnn.functional.ESTIMATORS``; ``ste`` is T switched off
-    t_max           exponent of t at the end, 1 in the paper; with less the gradient closes later, and signs move on longer
+    t_max           exponent of t at the end, 1 in the paper; with less the gradient closes later and signs move longer
     floored         activations use k = 1 and t = max(t, 1), as in the published runs; else the same k, t as weights
     standardise     binarize activations as sign((x − mean)/std), mean and std per image, also at inference
     cycles          rounds of B-, R1- and R2-step at the start of an epoch

@@ -13,6 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset1, opset14
 
+from rbnn.analysis.rivals.amx import avoid_deadly_amx
 from rbnn.analysis.rivals.translate import Array, Window, translate
 from rbnn.graph import Graph
 
@@ -21,6 +22,7 @@ from rbnn.graph import Graph
 def core() -> ov.Core:
     """One for the process, never given back: with its last core OpenVINO frees the stack that it told the system to run
     signal handlers on, and the next signal (a child that ends, Ctrl-C) ends the process."""
+    avoid_deadly_amx()
     return ov.Core()
 
 
