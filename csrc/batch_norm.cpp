@@ -45,7 +45,7 @@ RBNN_INLINE_ALWAYS void backward_part(std::size_t rows, std::size_t channels, co
     for (std::size_t row = 0; row < rows; ++row, grad += channels, out += channels, y += channels, grad_sum += channels)
         for (int v = 0; v < kVectors; ++v) {
             const Floats at = load(out + v * kLanes);
-            const Floats value = (at > -1.0f) & (at < 1.0f) ? load(grad + v * kLanes) : Floats{};
+            const Floats value = ((at > -1.0f) & (at < 1.0f)) ? load(grad + v * kLanes) : Floats{};
             store(grad_sum + v * kLanes, value);
             total[v] += value;
             products[v] += value * (load(y + v * kLanes) - zero[v]);
