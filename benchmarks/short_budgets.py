@@ -7,7 +7,7 @@ python benchmarks/short_budgets.py averaged-weights --data-dir data --out runs/s
 
 import argparse
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -76,15 +76,13 @@ def run(name: str, out: Path, **more: Any) -> dict[str, float]:
                 run(learnt_from, out, **more)
             fields[key] = str(out / learnt_from / LAST)
     averages: list[AveragedModel] = []
-    config = replace(from_table(fields), out=out / name, resume=name != "averaged-weights")
+    averaged = name == "averaged-weights"
+    config = replace(from_table(fields), out=out / name, resume=not averaged)
     accuracies: dict[str, float] = {}
-    with ExitStack() as changed:
-        if name == "averaged-weights":
-            changed.enter_context(patch("rbnn.training.loop.create_optimizer", averaging(averages)))
-        watch = Watch()
-        with watch.bars:
-            accuracies["as trained"] = train(config, watch).last["top1"]
-    if name == "averaged-weights":
+    watch = Watch()
+    with patch("rbnn.training.loop.create_optimizer", averaging(averages)) if averaged else nullcontext(), watch.bars:
+        accuracies["as trained"] = train(config, watch).last["top1"]
+    if averaged:
         accuracies["averaged"] = top1(config, partial(copy_values, averages[0].module))
     if name in ("rate-100", "more-decay"):
         for augmented in (True, False):

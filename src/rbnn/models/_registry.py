@@ -54,7 +54,7 @@ class Join(nn.Module):
 
     def after(self, norm: nn.Module, branch: Tensor, shortcut: Tensor) -> Tensor:
         """The same of ``norm(branch)``, in one go where there is a kernel for it."""
-        if self.binary and norm.training and norm_add_hardtanh_possible(branch, norm, shortcut):
+        if self.binary and norm_add_hardtanh_possible(branch, norm, shortcut):
             return norm_add_hardtanh(branch, norm, shortcut)  # type: ignore[arg-type]
         return self(norm(branch), shortcut)  # type: ignore[no-any-return]
 
