@@ -82,6 +82,8 @@ def test_a_whole_number_is_a_float() -> None:
         ({"cycles": 0}, "cycles ≥ 1"),
         ({"rotate_until": 1.5}, "rotate_until ≤ 1"),
         ({"rotate_until": -0.1}, "rotate_until ≤ 1"),
+        ({"t_max": float("nan")}, "between -2 and 10, got nan"),
+        ({"t_max": -3.0}, "between -2 and 10"),
     ],
 )
 def test_options_of_rbnn_that_cannot_be(options: dict[str, Any], words: str) -> None:

@@ -23,7 +23,7 @@ from rbnn.functional import (
 )
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import T_MAX, T_MIN, Method
-from rbnn.methods._options import estimators, one_of
+from rbnn.methods._options import between, estimators, one_of
 from rbnn.methods._registry import register_method
 
 GRANULARITIES = ("filter", "layer", "none")
@@ -74,6 +74,7 @@ class RBNN(Method):
         one_of("rbnn", "rotation", rotation, GRANULARITIES)
         one_of("rbnn", "alpha", alpha, GRANULARITIES)
         estimators("rbnn", estimator=estimator)
+        between("rbnn", "t_max", t_max, T_MIN, 10)
         if rotation == "none" and alpha != "none":
             raise ConfigError("alpha adjusts the rotation: rotation = 'none' needs alpha = 'none' too")
         if cycles < 1 or not 0 <= rotate_until <= 1:
