@@ -39,7 +39,13 @@ public:
         else
             layout_ = together < apart ? Layout::gathered : Layout::padded;
         pixel_bits_ = layout_ == Layout::padded ? words_for(in_.channels) * kWordBits : in_.channels;
-        row_words_ = words_for(taps * pixel_bits_);
+        if (layout_ == Layout::gathered)
+            segment_taps_ = taps;
+        else
+            segment_taps_ = window_.x.dilation == 1 ? window_.x.kernel : 1;
+        const std::size_t steps = (segment_taps_ * pixel_bits_ + kernels_.step_bits - 1) / kernels_.step_bits;
+        segment_bits_ = steps * kernels_.step_bits;
+        row_words_ = words_for(taps / segment_taps_ * segment_bits_);
         reader.keep_weights(channels_, apart, sizeof(Word));
         const std::vector<Word> rows = read_weights(reader);
         tile(rows);
@@ -65,6 +71,11 @@ public:
 private:
     std::size_t in_words() const { return words_for(in_.channels); }
 
+    // The first bit of a tap in a row of weights.
+    std::size_t tap_bit(std::size_t tap) const {
+        return tap / segment_taps_ * segment_bits_ + tap % segment_taps_ * pixel_bits_;
+    }
+
     // One row of words per output channel, taps in the order in which the operand has them.
     std::vector<Word> read_weights(const Reader& reader) const {
         const std::size_t bytes = (in_.channels + 7) / 8, taps = window_.y.kernel * window_.x.kernel;
@@ -78,7 +89,7 @@ private:
                 for (std::size_t i = 0; i < bytes; ++i) tap[i / 8] |= static_cast<Word>(from[i]) << (i % 8 * 8);
                 if (in_.channels % kWordBits != 0)
                     reader.require(tap[in_words() - 1] >> (in_.channels % kWordBits) == 0, "the weight has bits beyond its channels");
-                or_bits(tap.data(), 0, in_.channels, rows.data() + o * row_words_, t * pixel_bits_);
+                or_bits(tap.data(), 0, in_.channels, rows.data() + o * row_words_, tap_bit(t));
             }
         return rows;
     }
@@ -140,7 +151,7 @@ private:
     }
 
     std::int32_t count_tap(const Word* row, std::size_t tap) const {
-        const std::size_t first = tap * pixel_bits_;
+        const std::size_t first = tap_bit(tap);
         std::int64_t count = 0;
         if (first % kWordBits == 0 && in_.channels % kWordBits == 0)
             return static_cast<std::int32_t>(ones(row + first / kWordBits, in_words()));
@@ -219,6 +230,7 @@ private:
     enum class Layout { close, padded, gathered };
 
     Layout layout_;
+    std::size_t segment_taps_ = 0, segment_bits_ = 0;  // of each of the operand's segments; bits with what fills its last step
     std::size_t pixel_bits_ = 0, row_words_ = 0, block_bytes_ = 0, operand_bytes_ = 0;
     AlignedBytes weights_;
     std::vector<std::uint32_t> pixels_;  // the output pixels that are worked on: all, or those of every second row

@@ -88,8 +88,9 @@ struct Kernels {
     const char* name;
     bool (*supported)();
 
-    // The operand holds bits in units of `unit_bits`, a word in `operand_bytes`.
-    std::size_t unit_bits, operand_bytes;
+    // The operand holds bits in units of `unit_bits`, a word in `operand_bytes`.  The weights of each segment begin at a
+    // whole step of `step_bits`.
+    std::size_t unit_bits, operand_bytes, step_bits;
     // Output rows that are worked on together, 1 or 2.  With 2 the operand holds each unit beside the one that the lower row
     // sees in its place.
     std::size_t rows_together;

@@ -3,6 +3,7 @@
 //   acc[pixel][lane] += popcount(a[pixel][k] xor w[k][lane])          3 instructions for 512 multiply-adds
 //
 // 6 pixels × 32 channels are 24 accumulators; with 4 registers of weights and 1 broadcast that leaves 3 of 32 free.
+// Pixels of whole bytes lie side by side; where a segment ends within a word, what follows is masked as it is broadcast.
 #include <cmath>
 
 #include "kernels.h"
@@ -49,9 +50,8 @@ constexpr int kFloatPixels = 6, kFloatVectors = 4;
 
 #include "kernels_body.h"
 
-constexpr int kMostPixels = 6;
-constexpr std::size_t kHalf = 32;       // channels of one tile
-constexpr int kVectors = 4;             // registers of 8 words for them
+constexpr std::size_t kHalf = 32;  // channels of one tile
+constexpr std::size_t kLanes = 8;  // of one register
 
 // halves × words × 32 channels
 void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out) {
@@ -64,74 +64,97 @@ void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std
 // Pins a value to one register: GCC would copy sums from step to step.
 RBNN_INLINE void keep(__m512i& value) { asm("" : "+v"(value)); }
 
-template <int kPixels>
-RBNN_INLINE void count_tile(const BinaryConv& job, const Word* weights, std::size_t pixel,
-                            std::uint32_t (*counts)[kBlock], std::size_t half) {
-    const Word* in[kPixels];
-    for (int p = 0; p < kPixels; ++p)
-        in[p] = reinterpret_cast<const Word*>(job.operand + job.offset[pixel + p]);
-    __m512i acc[kPixels][kVectors];
-    for (int p = 0; p < kPixels; ++p)
-        for (int v = 0; v < kVectors; ++v) acc[p][v] = _mm512_setzero_si512();
-    for (std::size_t s = 0; s < job.segment_count; ++s) {
-        const std::size_t begin = job.segments[s].offset / sizeof(Word);
-        const std::size_t end = begin + job.segments[s].length / sizeof(Word);
-        for (std::size_t k = begin; k < end; ++k, weights += kHalf) {
-            __m512i w[kVectors];
-            for (int v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(weights + 8 * v);
-            for (int p = 0; p < kPixels; ++p) {
-                const __m512i a = _mm512_set1_epi64(static_cast<long long>(in[p][k]));
-                for (int v = 0; v < kVectors; ++v) {
-                    acc[p][v] = _mm512_add_epi64(acc[p][v], _mm512_popcnt_epi64(_mm512_xor_si512(a, w[v])));
-                    keep(acc[p][v]);
-                }
-            }
+// The word at byte k of each pixel, what `seen` leaves of it.
+template <int kPixels, int kVectors, class Seen>
+RBNN_INLINE void add_word(const std::uint8_t* const (&in)[kPixels], std::size_t k, const Word* weights, const Seen& seen,
+                          __m512i (&acc)[kPixels][kVectors]) {
+    __m512i w[kVectors];
+    RBNN_UNROLL
+    for (int v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(weights + kLanes * static_cast<std::size_t>(v));
+    RBNN_UNROLL
+    for (int p = 0; p < kPixels; ++p) {
+        long long word;
+        __builtin_memcpy(&word, in[p] + k, sizeof word);
+        const __m512i a = seen(_mm512_set1_epi64(word));
+        RBNN_UNROLL
+        for (int v = 0; v < kVectors; ++v) {
+            acc[p][v] = _mm512_add_epi64(acc[p][v], _mm512_popcnt_epi64(_mm512_xor_si512(a, w[v])));
+            keep(acc[p][v]);
         }
     }
+}
+
+template <int kPixels, int kVectors>
+RBNN_INLINE void count_tile(const BinaryConv& job, const Word* weights, std::size_t pixel,
+                            std::uint32_t (*counts)[kBlock], std::size_t half) {
+    const std::uint8_t* in[kPixels];
+    RBNN_UNROLL
+    for (int p = 0; p < kPixels; ++p) in[p] = job.operand + job.offset[pixel + static_cast<std::size_t>(p)];
+    __m512i acc[kPixels][kVectors];
+    RBNN_UNROLL
     for (int p = 0; p < kPixels; ++p)
+        RBNN_UNROLL
+        for (int v = 0; v < kVectors; ++v) acc[p][v] = _mm512_setzero_si512();
+    for (std::size_t s = 0; s < job.segment_count; ++s) {
+        std::size_t k = job.segments[s].offset;
+        const std::size_t rest = job.segments[s].length % sizeof(Word), end = k + job.segments[s].length - rest;
+        for (; k < end; k += sizeof(Word), weights += kHalf) add_word(in, k, weights, [](__m512i a) { return a; }, acc);
+        if (rest == 0) continue;
+        const __m512i mask = _mm512_set1_epi64(static_cast<long long>(lowest_bits(8 * rest)));
+        add_word(in, k, weights, [&](__m512i a) { return _mm512_and_si512(a, mask); }, acc);
+        weights += kHalf;
+    }
+    RBNN_UNROLL
+    for (int p = 0; p < kPixels; ++p)
+        RBNN_UNROLL
         for (int v = 0; v < kVectors; ++v)
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(counts[p] + half + 8 * static_cast<std::size_t>(v)),
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(counts[p] + half + kLanes * static_cast<std::size_t>(v)),
                                 _mm512_cvtepi64_epi32(acc[p][v]));
 }
 
+template <int kVectors>
 struct BinaryTile {
     template <int kPixels>
     static void run(const BinaryConv& job, std::size_t block, std::size_t pixel) {
         alignas(64) std::uint32_t counts[kPixels][kBlock];
         const auto* weights = reinterpret_cast<const Word*>(job.weights + block * job.block_bytes);
         const std::size_t half_words = job.block_bytes / sizeof(Word) / 2;
-        count_tile<kPixels>(job, weights, pixel, counts, 0);
+        count_tile<kPixels, kVectors>(job, weights, pixel, counts, 0);
         if (job.finish.channels - block * kBlock > kHalf)
-            count_tile<kPixels>(job, weights + half_words, pixel, counts, kHalf);
+            count_tile<kPixels, kVectors>(job, weights + half_words, pixel, counts, kHalf);
         finish_counts(job, counts[0], block, InOrder<kPixels>(pixel).pixels, kPixels);
     }
 };
 
 void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, std::size_t last) {
-    over_tiles<BinaryTile, kMostPixels>(job, block, first, last);
+    if (job.finish.channels - block * kBlock <= 2 * kLanes)
+        over_tiles<BinaryTile<2>, 8>(job, block, first, last);
+    else
+        over_tiles<BinaryTile<4>, 6>(job, block, first, last);
 }
 
 double limit(std::size_t rounds, Word seed, Word* result) {
     __m512i acc[16], a[4], w[4];
+    RBNN_UNROLL
     for (int i = 0; i < 4; ++i) {
         a[i] = _mm512_set1_epi64(static_cast<long long>(seed + static_cast<Word>(i)));
         w[i] = _mm512_set1_epi64(static_cast<long long>(seed * 3 + static_cast<Word>(i)));
     }
+    RBNN_UNROLL
     for (int i = 0; i < 16; ++i) acc[i] = a[i % 4];
     for (std::size_t n = 0; n < rounds; ++n) {
+        RBNN_UNROLL
         for (int i = 0; i < 16; ++i) {
             acc[i] = _mm512_add_epi64(acc[i], _mm512_popcnt_epi64(_mm512_xor_si512(a[i % 4], w[i / 4])));
             keep(acc[i]);
         }
         // The compiler must not see that each round does the same.
+        RBNN_UNROLL
         for (int i = 0; i < 4; ++i) keep(a[i]), keep(w[i]);
     }
-    // Written out: a loop over the sums would put them into memory from the start.
-    const auto mix = [](__m512i p, __m512i q, __m512i r, __m512i s) {
-        return _mm512_xor_si512(_mm512_xor_si512(p, q), _mm512_xor_si512(r, s));
-    };
-    const __m512i all = mix(mix(acc[0], acc[1], acc[2], acc[3]), mix(acc[4], acc[5], acc[6], acc[7]),
-                            mix(acc[8], acc[9], acc[10], acc[11]), mix(acc[12], acc[13], acc[14], acc[15]));
+    __m512i all = acc[0];
+    RBNN_UNROLL
+    for (int i = 1; i < 16; ++i) all = _mm512_xor_si512(all, acc[i]);
     *result = static_cast<Word>(_mm_cvtsi128_si64(_mm512_castsi512_si128(all)));
     return static_cast<double>(rounds) * 16 * 512;
 }
@@ -145,7 +168,7 @@ bool supported() {
 }  // namespace
 
 extern const Kernels kernels_avx512 = {
-    "avx512", supported, kWordBits, sizeof(Word), 1, copy_words, word_tiles, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
+    "avx512", supported, 8, sizeof(Word), kWordBits, 1, copy_words, word_tiles, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
     all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
 };

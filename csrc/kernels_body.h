@@ -24,8 +24,11 @@
 // For sets whose operand is made of words as they are.
 inline void copy_words(const Word* in, const Word*, std::size_t pixels, std::size_t words, std::size_t stride,
                        std::uint8_t* out) {
-    for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
-        __builtin_memcpy(out, in, words * sizeof(Word));
+    if (words == 1)  // of a known size, so that it is no call
+        for (std::size_t pixel = 0; pixel < pixels; ++pixel, out += stride) __builtin_memcpy(out, in + pixel, sizeof(Word));
+    else
+        for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
+            __builtin_memcpy(out, in, words * sizeof(Word));
 }
 
 inline std::size_t word_tiles(std::size_t words) { return words * kBlock * sizeof(Word); }

@@ -66,7 +66,7 @@ activations = st.sampled_from(sorted(ACTIVATIONS)).flatmap(
         "leaky_relu": ["leaky_relu", 0.1],
     }.get(name, [name]))
 )  # fmt: skip
-channel_counts = st.one_of(st.sampled_from([1, 16, 32, 63, 64, 65, 128]), st.integers(1, 140))
+channel_counts = st.one_of(st.sampled_from([1, 8, 16, 24, 32, 63, 64, 65, 72, 128]), st.integers(1, 140))
 
 
 def finish(draw: Any, rng: np.random.Generator, channels: int) -> tuple[dict[str, Any], dict[str, Any]]:
