@@ -1,9 +1,9 @@
-// AVX-512 with VPOPCNTDQ and VNNI: lanes are 8 output channels, one word of 64 activations is broadcast to all of them.
+// AVX-512 with VPOPCNTDQ and VNNI: lanes are 16 output channels, 32 activations are broadcast to all of them.
 //
 //   acc[pixel][lane] += popcount(a[pixel][k] xor w[k][lane])          3 instructions for 512 multiply-adds
 //
-// 6 pixels × 32 channels are 24 accumulators; with 4 registers of weights and 1 broadcast that leaves 3 of 32 free.
-// Pixels of whole bytes lie side by side; where a segment ends within a word, what follows is masked as it is broadcast.
+// 6 pixels × 64 channels are 24 accumulators; with 4 registers of weights and 1 broadcast that leaves 3 of 32 free.
+// Pixels of whole bytes lie side by side; where a segment ends within a step, what follows is masked as it is broadcast.
 #include <cmath>
 
 #include "kernels.h"
@@ -50,84 +50,75 @@ constexpr int kFloatPixels = 6, kFloatVectors = 4;
 
 #include "kernels_body.h"
 
-constexpr std::size_t kHalf = 32;  // channels of one tile
-constexpr std::size_t kLanes = 8;  // of one register
+constexpr std::size_t kBroadcastBits = 32, kBroadcastBytes = kBroadcastBits / 8;
+constexpr std::size_t kLanes = 16;  // of one register
 
-// halves × words × 32 channels
+// steps × 64 channels
 void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out) {
-    auto* to = reinterpret_cast<Word*>(out);
-    for (std::size_t half = 0; half < kBlock; half += kHalf)
-        for (std::size_t k = 0; k < words; ++k)
-            for (std::size_t c = half; c < half + kHalf; ++c) *to++ = c < channels ? rows[c * words + k] : 0;
+    auto* to = reinterpret_cast<std::uint32_t*>(out);
+    for (std::size_t bit = 0; bit < words * kWordBits; bit += kBroadcastBits)
+        for (std::size_t c = 0; c < kBlock; ++c)
+            *to++ = c < channels ? static_cast<std::uint32_t>(rows[c * words + bit / kWordBits] >> bit % kWordBits) : 0;
 }
 
 // Pins a value to one register: GCC would copy sums from step to step.
 RBNN_INLINE void keep(__m512i& value) { asm("" : "+v"(value)); }
 
-// The word at byte k of each pixel, what `seen` leaves of it.
+// The step at byte k of each pixel, what `seen` leaves of it.
 template <int kPixels, int kVectors, class Seen>
-RBNN_INLINE void add_word(const std::uint8_t* const (&in)[kPixels], std::size_t k, const Word* weights, const Seen& seen,
-                          __m512i (&acc)[kPixels][kVectors]) {
+RBNN_INLINE void add_step(const std::uint8_t* const (&in)[kPixels], std::size_t k, const std::uint32_t* weights,
+                          const Seen& seen, __m512i (&acc)[kPixels][kVectors]) {
     __m512i w[kVectors];
     RBNN_UNROLL
     for (int v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(weights + kLanes * static_cast<std::size_t>(v));
     RBNN_UNROLL
     for (int p = 0; p < kPixels; ++p) {
-        long long word;
-        __builtin_memcpy(&word, in[p] + k, sizeof word);
-        const __m512i a = seen(_mm512_set1_epi64(word));
+        const __m512i a = seen(Lanes::all_step(in[p] + k));
         RBNN_UNROLL
         for (int v = 0; v < kVectors; ++v) {
-            acc[p][v] = _mm512_add_epi64(acc[p][v], _mm512_popcnt_epi64(_mm512_xor_si512(a, w[v])));
+            acc[p][v] = _mm512_add_epi32(acc[p][v], _mm512_popcnt_epi32(_mm512_xor_si512(a, w[v])));
             keep(acc[p][v]);
         }
     }
-}
-
-template <int kPixels, int kVectors>
-RBNN_INLINE void count_tile(const BinaryConv& job, const Word* weights, std::size_t pixel,
-                            std::uint32_t (*counts)[kBlock], std::size_t half) {
-    const std::uint8_t* in[kPixels];
-    RBNN_UNROLL
-    for (int p = 0; p < kPixels; ++p) in[p] = job.operand + job.offset[pixel + static_cast<std::size_t>(p)];
-    __m512i acc[kPixels][kVectors];
-    RBNN_UNROLL
-    for (int p = 0; p < kPixels; ++p)
-        RBNN_UNROLL
-        for (int v = 0; v < kVectors; ++v) acc[p][v] = _mm512_setzero_si512();
-    for (std::size_t s = 0; s < job.segment_count; ++s) {
-        std::size_t k = job.segments[s].offset;
-        const std::size_t rest = job.segments[s].length % sizeof(Word), end = k + job.segments[s].length - rest;
-        for (; k < end; k += sizeof(Word), weights += kHalf) add_word(in, k, weights, [](__m512i a) { return a; }, acc);
-        if (rest == 0) continue;
-        const __m512i mask = _mm512_set1_epi64(static_cast<long long>(lowest_bits(8 * rest)));
-        add_word(in, k, weights, [&](__m512i a) { return _mm512_and_si512(a, mask); }, acc);
-        weights += kHalf;
-    }
-    RBNN_UNROLL
-    for (int p = 0; p < kPixels; ++p)
-        RBNN_UNROLL
-        for (int v = 0; v < kVectors; ++v)
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(counts[p] + half + kLanes * static_cast<std::size_t>(v)),
-                                _mm512_cvtepi64_epi32(acc[p][v]));
 }
 
 template <int kVectors>
 struct BinaryTile {
     template <int kPixels>
     static void run(const BinaryConv& job, std::size_t block, std::size_t pixel) {
+        const auto* weights = reinterpret_cast<const std::uint32_t*>(job.weights + block * job.block_bytes);
+        const std::uint8_t* in[kPixels];
+        __m512i acc[kPixels][kVectors];
+        RBNN_UNROLL
+        for (int p = 0; p < kPixels; ++p) {
+            in[p] = job.operand + job.offset[pixel + static_cast<std::size_t>(p)];
+            RBNN_UNROLL
+            for (int v = 0; v < kVectors; ++v) acc[p][v] = _mm512_setzero_si512();
+        }
+        for (std::size_t s = 0; s < job.segment_count; ++s) {
+            std::size_t k = job.segments[s].offset;
+            const std::size_t rest = job.segments[s].length % kBroadcastBytes, end = k + job.segments[s].length - rest;
+            for (; k < end; k += kBroadcastBytes, weights += kBlock)
+                add_step(in, k, weights, [](__m512i a) { return a; }, acc);
+            if (rest == 0) continue;
+            const __m512i mask = _mm512_set1_epi32(static_cast<int>(lowest_bits(8 * rest)));
+            add_step(in, k, weights, [&](__m512i a) { return _mm512_and_si512(a, mask); }, acc);
+            weights += kBlock;
+        }
         alignas(64) std::uint32_t counts[kPixels][kBlock];
-        const auto* weights = reinterpret_cast<const Word*>(job.weights + block * job.block_bytes);
-        const std::size_t half_words = job.block_bytes / sizeof(Word) / 2;
-        count_tile<kPixels, kVectors>(job, weights, pixel, counts, 0);
-        if (job.finish.channels - block * kBlock > kHalf)
-            count_tile<kPixels, kVectors>(job, weights + half_words, pixel, counts, kHalf);
+        RBNN_UNROLL
+        for (int p = 0; p < kPixels; ++p)
+            RBNN_UNROLL
+            for (int v = 0; v < kVectors; ++v) _mm512_store_si512(counts[p] + kLanes * static_cast<std::size_t>(v), acc[p][v]);
         finish_counts(job, counts[0], block, InOrder<kPixels>(pixel).pixels, kPixels);
     }
 };
 
 void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, std::size_t last) {
-    if (job.finish.channels - block * kBlock <= 2 * kLanes)
+    const std::size_t channels = job.finish.channels - block * kBlock;
+    if (channels <= kLanes)
+        over_tiles<BinaryTile<1>, 8>(job, block, first, last);
+    else if (channels <= 2 * kLanes)
         over_tiles<BinaryTile<2>, 8>(job, block, first, last);
     else
         over_tiles<BinaryTile<4>, 6>(job, block, first, last);
@@ -137,15 +128,15 @@ double limit(std::size_t rounds, Word seed, Word* result) {
     __m512i acc[16], a[4], w[4];
     RBNN_UNROLL
     for (int i = 0; i < 4; ++i) {
-        a[i] = _mm512_set1_epi64(static_cast<long long>(seed + static_cast<Word>(i)));
-        w[i] = _mm512_set1_epi64(static_cast<long long>(seed * 3 + static_cast<Word>(i)));
+        a[i] = _mm512_set1_epi32(static_cast<int>(seed + static_cast<Word>(i)));
+        w[i] = _mm512_set1_epi32(static_cast<int>(seed * 3 + static_cast<Word>(i)));
     }
     RBNN_UNROLL
     for (int i = 0; i < 16; ++i) acc[i] = a[i % 4];
     for (std::size_t n = 0; n < rounds; ++n) {
         RBNN_UNROLL
         for (int i = 0; i < 16; ++i) {
-            acc[i] = _mm512_add_epi64(acc[i], _mm512_popcnt_epi64(_mm512_xor_si512(a[i % 4], w[i / 4])));
+            acc[i] = _mm512_add_epi32(acc[i], _mm512_popcnt_epi32(_mm512_xor_si512(a[i % 4], w[i / 4])));
             keep(acc[i]);
         }
         // The compiler must not see that each round does the same.
@@ -168,7 +159,7 @@ bool supported() {
 }  // namespace
 
 extern const Kernels kernels_avx512 = {
-    "avx512", supported, 8, sizeof(Word), kWordBits, 1, copy_words, word_tiles, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
+    "avx512", supported, 8, sizeof(Word), kBroadcastBits, 1, copy_words, word_tiles, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
     Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
     all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
 };
