@@ -84,6 +84,8 @@ def test_a_whole_number_is_a_float() -> None:
         ({"rotate_until": -0.1}, "rotate_until ≤ 1"),
         ({"t_max": float("nan")}, "between -2 and 10, got nan"),
         ({"t_max": -3.0}, "between -2 and 10"),
+        ({"beta_start": float("nan")}, "between -3.14159 and 3.14159, got nan"),
+        ({"beta_decay": -1.0}, "between 0 and inf"),
     ],
 )
 def test_options_of_rbnn_that_cannot_be(options: dict[str, Any], words: str) -> None:
@@ -107,6 +109,8 @@ def test_options_of_rbnn_that_cannot_be(options: dict[str, Any], words: str) -> 
         ("bnn+", {"strength": -1.0}, "between 0 and inf"),
         ("rad", {"until": 1.5}, "between 0 and 1"),
         ("rad", {"strength": float("nan")}, "between 0 and inf"),
+        ("ir-net", {"t_min": float("nan")}, "between -10 and 10, got nan"),
+        ("ir-net", {"t_max": -4.0}, "between -3 and 10"),
         ("bi-real", {"gradient": "caffe"}, "one of paper, release"),
     ],
 )

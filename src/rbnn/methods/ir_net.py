@@ -5,7 +5,7 @@ from torch import Tensor
 
 from rbnn.functional import Binarization, Derivative, binarize, mean_magnitude, per_filter, standardise
 from rbnn.methods._method import Method
-from rbnn.methods._options import estimators
+from rbnn.methods._options import between, estimators
 from rbnn.methods._registry import register_method
 
 
@@ -26,6 +26,8 @@ class IRNet(Method):
     def __init__(self, weight: Tensor, *, t_min: float = -3.0, t_max: float = 1.0, estimator: str = "ede") -> None:
         super().__init__()
         estimators("ir-net", estimator=estimator)
+        between("ir-net", "t_min", t_min, -10, 10)
+        between("ir-net", "t_max", t_max, t_min, 10)
         self.t_min, self.t_max, self.estimator = float(t_min), float(t_max), estimator
 
     def before_sign(self, w: Tensor) -> Tensor:

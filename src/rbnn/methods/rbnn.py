@@ -1,7 +1,7 @@
 """RBNN: Rotated Binary Neural Network (Lin et al., NeurIPS 2020)."""
 
 from dataclasses import replace
-from math import pi, sin
+from math import inf, pi, sin
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,8 @@ class RBNN(Method):
         one_of("rbnn", "rotation", rotation, GRANULARITIES)
         one_of("rbnn", "alpha", alpha, GRANULARITIES)
         estimators("rbnn", estimator=estimator)
+        between("rbnn", "beta_start", beta_start, -pi, pi)
+        between("rbnn", "beta_decay", beta_decay, 0, inf)
         between("rbnn", "t_max", t_max, T_MIN, 10)
         if rotation == "none" and alpha != "none":
             raise ConfigError("alpha adjusts the rotation: rotation = 'none' needs alpha = 'none' too")
