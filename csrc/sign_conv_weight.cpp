@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "sign_conv.h"
+#include "sign_look_up.h"
 #include "threads.h"
 #include "vectors.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 using Word = std::uint64_t;
 
-constexpr std::size_t kGroup = 4, kSums = 16, kBlock = 8;  // pixels of a group, its subsets, groups of a block
+constexpr std::size_t kGroup = 4, kBlock = 8;  // pixels of a group, groups of a block
 constexpr std::size_t kSlabInputs = 64, kSlabOutputs = 32;
 constexpr std::size_t kTasks = 16;  // at least so many where the images allow it, for as many threads
 
@@ -117,46 +118,12 @@ RBNN_CLONES void make_index(const SignConv& conv, const Block& block, const Word
     }
 }
 
-template <std::size_t kVectors, std::size_t kGroups>
-RBNN_INLINE_ALWAYS void look_up(const float* table, const std::uint32_t* index, std::size_t count, float* sums) {
-    constexpr std::size_t kOutputs = kVectors * kLanes, kBytes = kOutputs * sizeof(float);
-    const char* bytes = reinterpret_cast<const char*>(table);
-    for (std::size_t c = 0; c < count; ++c, sums += kOutputs) {
-        const Word bits = Word{index[c]} * kBytes;  // shifted, so that a mask leaves an offset in bytes
-        Floats acc[kVectors];
-        for (std::size_t v = 0; v < kVectors; ++v) acc[v] = load(sums + v * kLanes);
-#pragma GCC unroll 8
-        for (std::size_t group = 0; group < kGroups; ++group) {
-            const auto* entry =
-                reinterpret_cast<const float*>(bytes + group * kSums * kBytes + (bits >> (4 * group) & 15 * kBytes));
-            for (std::size_t v = 0; v < kVectors; ++v) acc[v] += load(entry + v * kLanes);
-        }
-        for (std::size_t v = 0; v < kVectors; ++v) store(sums + v * kLanes, acc[v]);
-    }
-}
-
-template <std::size_t kVectors>
-RBNN_INLINE_ALWAYS void look_up_groups(std::size_t groups, const float* table, const std::uint32_t* index,
-                                       std::size_t count, float* sums) {
-    switch (groups) {
-        case 8: return look_up<kVectors, 8>(table, index, count, sums);
-        case 4: return look_up<kVectors, 4>(table, index, count, sums);
-        case 2: return look_up<kVectors, 2>(table, index, count, sums);
-        default:
-            for (std::size_t group = 0; group < groups; ++group) {
-                std::uint32_t one[kSlabInputs + 1];
-                for (std::size_t c = 0; c < count; ++c) one[c] = index[c] >> (4 * group);
-                look_up<kVectors, 1>(table + group * kSums * kVectors * kLanes, one, count, sums);
-            }
-    }
-}
-
 RBNN_CLONES void look_up_block(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index,
                                std::size_t count, float* sums) {
     switch (outputs) {
-        case 32: return look_up_groups<4>(groups, table, index, count, sums);
-        case 16: return look_up_groups<2>(groups, table, index, count, sums);
-        default: return look_up_groups<1>(groups, table, index, count, sums);
+        case 32: return look_up_groups<Floats, 4>(groups, table, index, count, sums);
+        case 16: return look_up_groups<Floats, 2>(groups, table, index, count, sums);
+        default: return look_up_groups<Floats, 1>(groups, table, index, count, sums);
     }
 }
 

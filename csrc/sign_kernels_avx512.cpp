@@ -9,10 +9,13 @@
 
 #include <algorithm>
 
+#include "sign_look_up.h"
+
 namespace rbnn {
 namespace {
 
 constexpr std::size_t kFloats = 16, kWords = 8;
+using Wide = float __attribute__((vector_size(64)));
 
 void pack_row(const PackRow& row) {
     const __m512 level = _mm512_set1_ps(row.level);
@@ -139,40 +142,10 @@ void look_up_row(const LookUpRow& row) {
         for (std::size_t c = 0; c < row.channels; c += kFloats) look_up_tile<1>(row, pixel, c);
 }
 
-template <std::size_t kVectors, std::size_t kGroups>
-inline void look_up(const float* table, const std::uint32_t* index, std::size_t count, unsigned shift, float* sums) {
-    constexpr std::size_t kOutputs = kVectors * kFloats, kBytes = kOutputs * sizeof(float);
-    const char* bytes = reinterpret_cast<const char*>(table);
-    for (std::size_t i = 0; i < count; ++i, sums += kOutputs) {
-        const Word bits = Word{index[i]} * kBytes >> shift;  // a mask leaves an offset in bytes
-        __m512 acc[kVectors];
-        for (std::size_t v = 0; v < kVectors; ++v) acc[v] = _mm512_load_ps(sums + v * kFloats);
-#pragma GCC unroll 8
-        for (std::size_t group = 0; group < kGroups; ++group) {
-            const char* at = bytes + group * 16 * kBytes + (bits >> (4 * group) & 15 * kBytes);
-            const auto* entry = reinterpret_cast<const float*>(at);
-            for (std::size_t v = 0; v < kVectors; ++v) acc[v] = _mm512_add_ps(acc[v], _mm512_load_ps(entry + v * kFloats));
-        }
-        for (std::size_t v = 0; v < kVectors; ++v) _mm512_store_ps(sums + v * kFloats, acc[v]);
-    }
-}
-
-template <std::size_t kVectors>
-inline void look_up_groups(std::size_t groups, const float* table, const std::uint32_t* index, std::size_t count, float* sums) {
-    switch (groups) {
-        case 8: return look_up<kVectors, 8>(table, index, count, 0, sums);
-        case 4: return look_up<kVectors, 4>(table, index, count, 0, sums);
-        case 2: return look_up<kVectors, 2>(table, index, count, 0, sums);
-        default:
-            for (unsigned group = 0; group < groups; ++group)
-                look_up<kVectors, 1>(table + group * 16 * kVectors * kFloats, index, count, 4 * group, sums);
-    }
-}
-
 void look_up_block(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index, std::size_t count,
                    float* sums) {
-    if (outputs == 2 * kFloats) return look_up_groups<2>(groups, table, index, count, sums);
-    look_up_groups<1>(groups, table, index, count, sums);
+    if (outputs == 2 * kFloats) return look_up_groups<Wide, 2>(groups, table, index, count, sums);
+    look_up_groups<Wide, 1>(groups, table, index, count, sums);
 }
 
 }  // namespace
