@@ -51,7 +51,6 @@ constexpr int kFloatPixels = 6, kFloatVectors = 4;
 #include "kernels_body.h"
 
 constexpr std::size_t kBroadcastBits = 32, kBroadcastBytes = kBroadcastBits / 8;
-constexpr std::size_t kLanes = 16;  // of one register
 
 // steps × 64 channels
 void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out) {
@@ -70,7 +69,7 @@ RBNN_INLINE void add_step(const std::uint8_t* const (&in)[kPixels], std::size_t 
                           const Seen& seen, __m512i (&acc)[kPixels][kVectors]) {
     __m512i w[kVectors];
     RBNN_UNROLL
-    for (int v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(weights + kLanes * static_cast<std::size_t>(v));
+    for (int v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(weights + Lanes::kCount * static_cast<std::size_t>(v));
     RBNN_UNROLL
     for (int p = 0; p < kPixels; ++p) {
         const __m512i a = seen(Lanes::all_step(in[p] + k));
@@ -109,16 +108,17 @@ struct BinaryTile {
         RBNN_UNROLL
         for (int p = 0; p < kPixels; ++p)
             RBNN_UNROLL
-            for (int v = 0; v < kVectors; ++v) _mm512_store_si512(counts[p] + kLanes * static_cast<std::size_t>(v), acc[p][v]);
+            for (int v = 0; v < kVectors; ++v)
+                _mm512_store_si512(counts[p] + Lanes::kCount * static_cast<std::size_t>(v), acc[p][v]);
         finish_counts(job, counts[0], block, InOrder<kPixels>(pixel).pixels, kPixels);
     }
 };
 
 void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, std::size_t last) {
     const std::size_t channels = job.finish.channels - block * kBlock;
-    if (channels <= kLanes)
+    if (channels <= Lanes::kCount)
         over_tiles<BinaryTile<1>, 8>(job, block, first, last);
-    else if (channels <= 2 * kLanes)
+    else if (channels <= 2 * Lanes::kCount)
         over_tiles<BinaryTile<2>, 8>(job, block, first, last);
     else
         over_tiles<BinaryTile<4>, 6>(job, block, first, last);
