@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations, prune
 import rbnn
 from rbnn.convert import Conversion
 from rbnn.errors import ConfigError, NotBinary, RbnnError, UnknownName
-from rbnn.nn import BinaryConv2d, BinaryLinear, binary_layers
+from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, binary_layers
 
 
 def sequential() -> nn.Sequential:
@@ -312,10 +312,27 @@ def test_transposed_and_other_convolutions_are_not_touched() -> None:
     assert tuple(model[1:]) == others
 
 
+def test_signals() -> None:
+    model = nn.Sequential(
+        nn.Conv1d(6, 16, 5), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(16, 16, 5), nn.Conv1d(16, 16, 3, groups=16),
+        nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(16, 4),
+    )  # fmt: skip
+    weight = model[3].weight
+    with pytest.warns(UserWarning, match="ReLU '1' feeds binary layer '3'"):
+        report = rbnn.binarize_(model)
+    assert report.changed == ["3"]
+    assert report.kept == {
+        "0": "first convolution", "4": "depthwise: one input channel per filter", "7": "last linear layer",
+    }  # fmt: skip
+    assert type(model[3]) is BinaryConv1d
+    assert model[3].weight is weight
+    assert model.eval()(torch.randn(2, 6, 32)).shape == (2, 4)
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (nn.Sequential(nn.ReLU()), "Sequential has no float nn.Conv2d or nn.Linear"),
+        (nn.Sequential(nn.ReLU()), "Sequential has no float nn.Conv1d, nn.Conv2d or nn.Linear"),
         (nn.Sequential(nn.Conv2d(8, 8, 3), nn.Linear(8, 2)), r"first convolution.*last linear layer.*keep"),
         (nn.Sequential(nn.Conv2d(8, 8, 3, groups=8)), "first convolution"),
         (nn.Sequential(BinaryConv2d(8, 8, 3)), "no float"),

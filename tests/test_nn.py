@@ -1,6 +1,7 @@
 """Binary layers against convolutions of explicit signs."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 
 import rbnn
 from rbnn.errors import ConfigError, UnknownName
-from rbnn.methods import METHODS, Method, register_method
-from rbnn.nn import BinaryConv2d, BinaryLinear, binary_layers, evaluation_mode, show_example
+from rbnn.methods import METHODS, Method, method_names, register_method
+from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, binary_layers, evaluation_mode, show_example
 
 PLAIN = {"rotation": "none", "alpha": "none", "standardise": False}
 
@@ -56,6 +57,67 @@ def test_convolution_is_a_loop_over_signs(
     b = layer.bias.detach().numpy() if layer.bias is not None else None
     expected = loop_convolution(explicit_signs(x.numpy()), signs, b, stride, padding, dilation, groups)
     np.testing.assert_allclose(layer(x).detach(), expected, atol=1e-12)
+
+
+WINDOWS: dict[str, dict[str, Any]] = {
+    "on bits": {"padding": 2},
+    "on bits, in steps": {"stride": 2, "bias": False},
+    "dilated": {"padding": 3, "dilation": 3},
+    "in groups": {"padding": 1, "groups": 2},
+    "same": {"padding": "same"},
+}
+
+
+def as_picture(window: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a convolution over signals, for pictures of height 1."""
+    alone = {"padding": 0, "stride": 1, "dilation": 1}
+    return {key: (alone[key], value) if key in alone and value != "same" else value for key, value in window.items()}
+
+
+@pytest.mark.parametrize("length", [24, 100])  # rows longer than a word are convolved as floats
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("method", method_names())
+def test_a_signal_is_a_picture_of_height_one(method: str, window: str, length: int) -> None:
+    if method == "float":
+        return
+    made = WINDOWS[window]
+    signal = BinaryConv1d(16, 8, 5, method=method, **made)
+    picture = BinaryConv2d(16, 8, (1, 5), method=method, **as_picture(made))
+    picture.weight.data = signal.weight.detach()[:, :, None].clone()
+    if signal.bias is not None:
+        picture.bias.data = signal.bias.detach().clone()
+    picture.restart_method()
+    x = torch.randn(3, 16, length, requires_grad=True)
+    as_pictures = x.detach()[:, :, None].requires_grad_()
+    for layer, values in ((signal, x), (picture, as_pictures)):
+        show_example(layer, values)
+        layer.method.begin_epoch(layer.weight.detach(), 3, 10)
+    signs, expected = signal(x), picture(as_pictures)
+    torch.testing.assert_close(signs, expected[:, :, 0])
+    direction = torch.randn_like(signs)
+    (signs * direction).sum().backward()
+    (expected * direction[:, :, None]).sum().backward()
+    torch.testing.assert_close(x.grad, as_pictures.grad[:, :, 0])
+    torch.testing.assert_close(signal.weight.grad, picture.weight.grad[:, :, 0])
+    for name, parameter in signal.method.named_parameters():
+        other = picture.method.get_parameter("gamma" if name == "beta" and method == "xnor++" else name)
+        torch.testing.assert_close(parameter.grad, other.grad)
+
+
+def test_a_signal_without_a_batch() -> None:
+    layer = BinaryConv1d(8, 8, 3).eval()
+    x = torch.randn(8, 20)
+    torch.testing.assert_close(layer(x), layer(x[None])[0])
+
+
+def test_short_signals_are_convolved_on_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = BinaryConv1d(8, 8, 3, padding=1)
+    layer.method.progress = 0.0
+    expected = layer(torch.arange(8.0 * 62).sin().reshape(1, 8, 62))
+    monkeypatch.setattr(layer, "_linear", None)
+    torch.testing.assert_close(layer(torch.arange(8.0 * 62).sin().reshape(1, 8, 62)), expected)
+    with pytest.raises(TypeError):
+        layer(torch.randn(1, 8, 63))
 
 
 @pytest.mark.parametrize("mode", ["zeros", "circular", "reflect"])

@@ -7,6 +7,7 @@ import rbnn
 
 def test_public_names() -> None:
     assert sorted(rbnn.__all__) == [
+        "BinaryConv1d",
         "BinaryConv2d",
         "BinaryLinear",
         "BinarySchedule",

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from rbnn.convert import binarize_
     from rbnn.exporting import export
     from rbnn.models import create_model
-    from rbnn.nn import BinaryConv2d, BinaryLinear, penalty
+    from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, penalty
     from rbnn.runtime.pretrained import load
     from rbnn.schedule import BinarySchedule
 
 __version__ = "0.1.0"
 __all__ = [
+    "BinaryConv1d",
     "BinaryConv2d",
     "BinaryLinear",
     "BinarySchedule",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _LIVES_IN = {
+    "BinaryConv1d": "nn",
     "BinaryConv2d": "nn",
     "BinaryLinear": "nn",
     "BinarySchedule": "schedule",

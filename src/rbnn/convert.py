@@ -15,12 +15,18 @@ from torch.nn.parameter import UninitializedParameter
 
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import check_method, create_method
-from rbnn.nn import BinaryConv2d, BinaryLinear
+from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
 
 FEWEST_CHANNELS = 8
 """A convolution with fewer input channels per group stays float: its bits would not fill a byte."""
 
-Layer: TypeAlias = nn.Conv2d | nn.Linear
+Layer: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Linear
+
+_BINARY: dict[type[Layer], type[BinaryLayer]] = {
+    nn.Conv1d: BinaryConv1d,
+    nn.Conv2d: BinaryConv2d,
+    nn.Linear: BinaryLinear,
+}
 
 _READ_THEIR_CHILDREN = nn.MultiheadAttention, nn.TransformerEncoderLayer
 """They take the weights out of their linear layers and never, or not always, call them."""
@@ -51,7 +57,7 @@ def binarize_(
     relu: str = "warn",
     **options: Any,
 ) -> Conversion:
-    """Makes every ``nn.Conv2d`` a ``BinaryConv2d`` and every ``nn.Linear`` a ``BinaryLinear``, in place.
+    """Makes every ``nn.Conv2d`` a ``BinaryConv2d``, ``nn.Conv1d`` and ``nn.Linear`` likewise, in place.
 
     The layers stay the objects they were, with their weights, hooks, names and whoever shares them; ``method`` adds
     parameters of its own, so create the optimizer afterwards.  The model is unchanged after any error.
@@ -84,7 +90,7 @@ def binarize_(
         made.train(layer.training)
         if not layer.weight.requires_grad:
             made.requires_grad_(False)  # a frozen layer stays frozen
-        layer.__class__ = BinaryConv2d if isinstance(layer, nn.Conv2d) else BinaryLinear
+        layer.__class__ = _BINARY[_torch_class(layer)]  # type: ignore[assignment]
         layer._made_by = method, dict(options)  # type: ignore[assignment]
         layer.adopt(made)  # type: ignore[operator]
     for name in relus:
@@ -96,15 +102,19 @@ def _float_layers(model: nn.Module) -> dict[str, tuple[Layer, str | None]]:
     """Every float convolution and linear layer in order of registration, with the reason why it cannot be binary."""
     layers: dict[str, tuple[Layer, str | None]] = {}
     for name, module in model.named_modules():
-        if isinstance(module, nn.Conv2d | nn.Linear) and not isinstance(module, BinaryConv2d | BinaryLinear):
+        if isinstance(module, Layer) and not isinstance(module, BinaryLayer):
             parent = model.get_submodule(name.rpartition(".")[0])
             layers[name] = module, _obstacle(module, parent)
     return layers
 
 
+def _torch_class(layer: Layer) -> type[Layer]:
+    return next(kind for kind in _BINARY if isinstance(layer, kind))
+
+
 def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
     """Why ``layer`` has to stay float, or None."""
-    kind = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Linear
+    kind = _torch_class(layer)
     if isinstance(parent, _READ_THEIR_CHILDREN):
         return f"{type(parent).__name__} reads its weight without calling it"
     weight = layer._parameters.get("weight")
@@ -116,7 +126,7 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
         return f"{type(layer).__name__} has a forward of its own"
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}"
-    if isinstance(layer, nn.Conv2d):
+    if not isinstance(layer, nn.Linear):
         if layer.groups == layer.in_channels > 1:
             return "depthwise: one input channel per filter"
         if (channels := layer.in_channels // layer.groups) < FEWEST_CHANNELS:
@@ -126,7 +136,7 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
 
 def _ends(layers: dict[str, tuple[Layer, str | None]]) -> dict[str, str]:
     """The two layers that stay float unless the user says otherwise."""
-    convolutions = [name for name, (layer, _) in layers.items() if isinstance(layer, nn.Conv2d)]
+    convolutions = [name for name, (layer, _) in layers.items() if not isinstance(layer, nn.Linear)]
     linears = [name for name, (layer, _) in layers.items() if isinstance(layer, nn.Linear)]
     ends: dict[str, str] = {}
     if linears:
@@ -153,8 +163,8 @@ def _matching(keep: Iterable[str], layers: dict[str, tuple[Layer, str | None]]) 
 def _nothing_left(model: nn.Module, kept: dict[str, str]) -> str:
     found = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in kept.items())
     if not found:
-        return f"{type(model).__name__} has no float nn.Conv2d or nn.Linear: there is nothing to binarize"
-    return f"every nn.Conv2d and nn.Linear of {type(model).__name__} stays float ({found}): see the argument keep"
+        return f"{type(model).__name__} has no float nn.Conv1d, nn.Conv2d or nn.Linear: there is nothing to binarize"
+    return f"every convolution and linear layer of {type(model).__name__} stays float ({found}): see the argument keep"
 
 
 def _replace(model: nn.Module, old: nn.Module) -> None:
@@ -171,11 +181,13 @@ def _replace(model: nn.Module, old: nn.Module) -> None:
 
 _SEEN_THROUGH_MODULES = (
     nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
-    nn.AdaptiveMaxPool2d, nn.MaxPool1d, nn.AvgPool1d, nn.ZeroPad2d, nn.Unflatten, nn.PixelShuffle, nn.ChannelShuffle,
+    nn.AdaptiveMaxPool2d, nn.Dropout1d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d,
+    nn.ZeroPad1d, nn.ZeroPad2d, nn.Unflatten, nn.PixelShuffle, nn.ChannelShuffle,
 )  # fmt: skip
 _SEEN_THROUGH_FUNCTIONS = {
     torch.flatten, torch.cat, torch.max_pool2d, torch.dropout, torch.reshape, torch.mean,
     F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.dropout, F.dropout2d, F.pad,
+    F.max_pool1d, F.avg_pool1d, F.adaptive_avg_pool1d, F.adaptive_max_pool1d, torch.max_pool1d, torch.avg_pool1d,
 }  # fmt: skip
 _SEEN_THROUGH_METHODS = {"flatten", "view", "reshape", "contiguous", "mean", "permute", "transpose", "squeeze", "to"}
 _RELU_FUNCTIONS = {F.relu, F.relu6, torch.relu, torch.relu_, F.relu_}
@@ -184,7 +196,7 @@ _RELU_METHODS = {"relu", "relu_"}
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        leaf = isinstance(m, nn.Conv2d | nn.Linear | nn.ReLU | nn.ReLU6)
+        leaf = isinstance(m, Layer | nn.ReLU | nn.ReLU6)
         return leaf or super().is_leaf_module(m, module_qualified_name)
 
 

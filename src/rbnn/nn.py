@@ -2,9 +2,9 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -15,11 +15,15 @@ from rbnn.methods import Method, create_method
 
 
 class _Binary:
-    """What the two layers share.  ``weight`` is the latent float weight; ``method`` makes signs of it."""
+    """What the layers share.  ``weight`` is the latent float weight; ``method`` makes signs of it."""
 
     weight: Tensor
     method: Method
     training: bool
+
+    def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.set_method(method, options)
 
     def set_method(self, method: str, options: dict[str, Any] | None = None) -> None:
         """Binarize by ``method`` from now on, its scales and rotations started from the present weight."""
@@ -52,51 +56,60 @@ class _Binary:
             )
             self.method.progress = 0.0
 
-    def _describe(self) -> str:
-        return f", method={self._made_by[0]!r}"
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, method={self._made_by[0]!r}"  # type: ignore[misc]
 
 
-class BinaryConv2d(_Binary, nn.Conv2d):
-    """``torch.nn.Conv2d`` with ±1 weights and ±1 inputs; zero padding pads the ±1 tensor with zeros."""
+class _BinaryConv(_Binary):
+    """What convolutions over signals and pictures share.  A signal (N, C, L) is a picture (N, C, 1, L)."""
 
-    def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.set_method(method, options)
+    bias: Tensor | None
+    stride: tuple[int, ...]
+    padding: str | tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    padding_mode: Literal["zeros", "reflect", "replicate", "circular"]
+    _conv_forward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dim() == 3:  # one image without a batch: a method must not take its channels for images
+        if x.dim() == self.weight.dim() - 1:  # no batch: a method must not take the channels for pictures
             return self.forward(x[None])[0]
         self._warn_unstepped()
         y = self.method.output(self._convolved(x, self.method.weight(self.weight)), x)
-        return y if self.bias is None else y + self.bias[:, None, None]
+        return y if self.bias is None else y + self.bias.reshape(-1, *[1] * (y.dim() - 2))
 
     def _convolved(self, x: Tensor, w: Tensor) -> Tensor:
         """``conv(activation(x), w)``: on bits where method, layer and device allow it."""
-        if self._plain and type(self.method).activation is Method.activation:
-            binarization = self.method.binarization()
-            if sign_conv_possible(x, w, binarization, self.padding):  # type: ignore[arg-type]
-                return sign_conv2d(x, w, binarization, self.stride, self.padding)  # type: ignore[arg-type]
+        if self._plain and type(self.method).activation is Method.activation and x.dim() == w.dim():
+            binarization, signal = self.method.binarization(), x.dim() == 3
+            pictures, filters = (x[:, :, None], w[:, :, None]) if signal else (x, w)
+            padding = (0, *self.padding) if signal else self.padding
+            if sign_conv_possible(pictures, filters, binarization, padding):  # type: ignore[arg-type]
+                stride = (1, *self.stride) if signal else self.stride
+                y = sign_conv2d(pictures, filters, binarization, stride, padding)  # type: ignore[arg-type]
+                return y[:, :, 0] if signal else y
         return self._linear(self.method.activation(x), w)
 
     @property
     def _plain(self) -> bool:
         """Zero padding by numbers, no dilation, no groups."""
         numbers = self.padding_mode == "zeros" and not isinstance(self.padding, str)
-        return numbers and self.dilation == (1, 1) and self.groups == 1
+        return numbers and set(self.dilation) == {1} and self.groups == 1
 
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
-        return self._conv_forward(a, w, None)  # type: ignore[no-any-return]
+        return self._conv_forward(a, w, None)
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}{self._describe()}"  # type: ignore[no-untyped-call]
+
+class BinaryConv1d(_BinaryConv, nn.Conv1d):
+    """``torch.nn.Conv1d`` with ±1 weights and ±1 inputs; zero padding pads the ±1 tensor with zeros."""
+
+
+class BinaryConv2d(_BinaryConv, nn.Conv2d):
+    """``torch.nn.Conv2d`` with ±1 weights and ±1 inputs; zero padding pads the ±1 tensor with zeros."""
 
 
 class BinaryLinear(_Binary, nn.Linear):
     """``torch.nn.Linear`` with ±1 weights and ±1 inputs."""
-
-    def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.set_method(method, options)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() == 1:
@@ -108,17 +121,14 @@ class BinaryLinear(_Binary, nn.Linear):
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
         return F.linear(a, w)
 
-    def extra_repr(self) -> str:
-        return super().extra_repr() + self._describe()
 
-
-BinaryLayer: TypeAlias = BinaryConv2d | BinaryLinear
+BinaryLayer: TypeAlias = BinaryConv1d | BinaryConv2d | BinaryLinear
 
 
 def binary_layers(model: nn.Module) -> Iterator[tuple[str, BinaryLayer]]:
     """Every binary layer of ``model`` with its name, in the order of registration."""
     for name, module in model.named_modules():
-        if isinstance(module, BinaryConv2d | BinaryLinear):
+        if isinstance(module, BinaryLayer):
             yield name, module
 
 

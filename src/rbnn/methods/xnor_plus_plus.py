@@ -27,8 +27,8 @@ class XNORPlusPlus(Method):
         case 3    Γ_ohw = α_o β_hw
         case 4    Γ_ohw = α_o β_h γ_w          the published one
 
-    α starts at mean|w_o|, β and γ at 1: at first the layer is XNOR-Net without K.  No weight decay on Γ.  A linear
-    layer has no positions: there all cases are case 1.
+    α starts at mean|w_o|, β and γ at 1: at first the layer is XNOR-Net without K.  No weight decay on Γ.  A signal has
+    one side: there case 4 is case 3.  A linear layer has no positions: there all cases are case 1.
 
     Networks by name know their picture size.  Your own network, made binary, has to see one batch before its
     optimizer is made; other sizes are refused from then on.
@@ -54,13 +54,10 @@ class XNORPlusPlus(Method):
     start: Tensor | None
 
     @property
-    def size(self) -> tuple[int, int] | None:
-        """Height and width of the outputs that Γ was made for; None where there is no such restriction yet."""
-        if self.dense is not None:
-            return self.dense.shape[1], self.dense.shape[2]
-        if self.beta is None:
-            return None
-        return self.beta.shape[0], (self.beta if self.gamma is None else self.gamma).shape[-1]
+    def size(self) -> tuple[int, ...] | None:
+        """The sides of the outputs that Γ was made for: height and width of a picture, the length of a signal; None
+        where there is no such restriction yet."""
+        return _size(self.dense, self.beta, self.gamma)
 
     @property
     def needs_example(self) -> bool:  # type: ignore[override]
@@ -71,15 +68,15 @@ class XNORPlusPlus(Method):
         """All of Γ: in front of factors per position α too stays what it is."""
         return () if self.case == 1 else tuple(name for name, _ in self.named_parameters())
 
-    def _set_size(self, height: int, width: int) -> None:
+    def _set_size(self, size: tuple[int, ...]) -> None:
         if self.case == 2:
             assert self.start is not None
-            self.dense = nn.Parameter(self.start[:, None, None].repeat(1, height, width))
+            self.dense = nn.Parameter(self.start.reshape(-1, *[1] * len(size)).repeat(1, *size))
             return
         assert self.alpha is not None
-        sides = (height, width) if self.case == 3 else (height,)
-        self.beta = nn.Parameter(self.alpha.new_ones(sides))
-        self.gamma = nn.Parameter(self.alpha.new_ones(width)) if self.case == 4 else None
+        apart = self.case == 4 and len(size) == 2
+        self.beta = nn.Parameter(self.alpha.new_ones(size[:1] if apart else size))
+        self.gamma = nn.Parameter(self.alpha.new_ones(size[1])) if apart else None
 
     def weight(self, w: Tensor) -> Tensor:
         signs = binarize(w, self.derivative(self.estimator))
@@ -91,24 +88,24 @@ class XNORPlusPlus(Method):
     def output(self, y: Tensor, x: Tensor) -> Tensor:
         if self.case == 1:
             return y
-        height, width = y.shape[2:]
+        size = tuple(y.shape[2:])
         if self.size is None:
             if self.progress is not None:
                 raise ConfigError(
                     "method 'xnor++' learns a factor per position and has not seen a picture yet: "
                     "run one batch through the model before the optimizer and the schedule are made"
                 )
-            self._set_size(height, width)
-        elif self.size != (height, width):
-            known = "×".join(map(str, self.size))
+            self._set_size(size)
+        elif self.size != size:
+            known, given = ("×".join(map(str, each)) for each in (self.size, size))
             raise ConfigError(
-                f"method 'xnor++' learned a factor for each of {known} positions, this picture gives {height}×{width}: "
+                f"method 'xnor++' learned a factor for each of {known} positions, this picture gives {given}: "
                 "resize it, or train with case = 1, which takes any size"
             )
         return y * self.position_factors()
 
     def position_factors(self) -> Tensor:
-        """Γ without α: (O, H, W) in case 2, else (H, W)."""
+        """Γ without α: (O, H, W) in case 2, else (H, W); of signals (O, L) and (L)."""
         if self.dense is not None:
             return self.dense
         assert self.beta is not None
@@ -124,17 +121,22 @@ class XNORPlusPlus(Method):
 
     def inherit(self, before: Method) -> None:
         if self.needs_example and isinstance(before, XNORPlusPlus) and before.size is not None:
-            self._set_size(*before.size)
+            self._set_size(before.size)
 
     def decay_factors(self) -> dict[str, float]:
         return {name: 0.0 for name, _ in self.named_parameters()}
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         """A method that has seen no picture takes the size from the file."""
-        held = {name: state_dict.get(prefix + name) for name in ("dense", "beta", "gamma")}
-        dense, beta, gamma = held["dense"], held["beta"], held["gamma"]
-        if self.needs_example and dense is not None:
-            self._set_size(dense.shape[-2], dense.shape[-1])
-        elif self.needs_example and beta is not None:
-            self._set_size(beta.shape[0], (beta if gamma is None else gamma).shape[-1])
+        size = _size(*(state_dict.get(prefix + name) for name in ("dense", "beta", "gamma")))
+        if self.needs_example and size is not None:
+            self._set_size(size)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _size(dense: Tensor | None, beta: Tensor | None, gamma: Tensor | None) -> tuple[int, ...] | None:
+    if dense is not None:
+        return tuple(dense.shape[1:])
+    if beta is None:
+        return None
+    return tuple(beta.shape) if gamma is None else (len(beta), len(gamma))

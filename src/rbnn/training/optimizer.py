@@ -18,7 +18,7 @@ def parameter_groups(
     ``all``: every one.  The weights of binary layers learn ``binary_lr`` times as fast as the others."""
     factors: dict[int, float] = {}
     for module in model.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear):
             factors[id(module.weight)] = 1.0
     binary = set()
     for _, layer in binary_layers(model):
