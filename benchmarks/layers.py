@@ -9,10 +9,10 @@ from math import prod
 
 import numpy as np
 
-from rbnn.analysis.rivals.compare import compare
-from rbnn.analysis.rivals.contenders import ENGINES, missing
-from rbnn.graph import Graph, Input
-from rbnn.kinds import Buffer, Operation
+from rbnn.bench.rivals.compare import compare
+from rbnn.bench.rivals.contenders import ENGINES, missing
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
 
 SHAPES = (64, 56), (128, 28), (256, 14), (512, 7)
 """Channels and side of the layers of ResNet-18 @224: 115.6 M multiply-adds each."""

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 import rbnn
-from rbnn import packfile
-from rbnn.analysis.race import race
-from rbnn.analysis.rivals.compare import compare
-from rbnn.analysis.rivals.contenders import ENGINES, missing
-from rbnn.graph import Graph
+from rbnn.bench.race import race
+from rbnn.bench.rivals.compare import compare
+from rbnn.bench.rivals.contenders import ENGINES, missing
 from rbnn.models import MODELS
-from rbnn.runtime import Session
+from rbnn.packed import file as packfile
+from rbnn.packed.graph import Graph
+from rbnn.packed.session import Session
 
 NETWORKS = {
     "resnet18": {},
@@ -95,14 +95,14 @@ def inside(graph: Graph, centred: Graph, seconds: float) -> dict[str, float]:
 
 
 def loading(directory: Path) -> dict[str, float]:
-    """Milliseconds until a ResNet-18 is ready, and of `import rbnn.runtime` in a new interpreter beyond its start."""
+    """Milliseconds until a ResNet-18 is ready, and of `import rbnn.packed.session` beyond the interpreter's start."""
     path = next(iter(sorted(directory.iterdir())))
     times = []
     for _ in range(10):
         start = time.perf_counter()
         Session(path)
         times.append(time.perf_counter() - start)
-    code = "import time; t = time.perf_counter(); import rbnn.runtime; print(time.perf_counter() - t)"
+    code = "import time; t = time.perf_counter(); import rbnn.packed.session; print(time.perf_counter() - t)"
     imports = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5)]
     return {"load_ms": round(1e3 * min(times), 2), "import_ms": round(1e3 * min(imports), 1)}
 
@@ -165,7 +165,7 @@ def show(rows: dict[str, dict[str, Any]], load: dict[str, float]) -> None:
             print(
                 f"\n{name}: OpenVINO's 1-bit sums are right in {binary['exact']} of {binary['layers']} layers", end=""
             )
-    print(f"\n\nloading {load['load_ms']} ms, import rbnn.runtime {load['import_ms']} ms")
+    print(f"\n\nloading {load['load_ms']} ms, import rbnn.packed.session {load['import_ms']} ms")
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rbnn.graph import Graph, Input
-from rbnn.kinds import Buffer, Operation
-from rbnn.runtime import reference
+from rbnn.packed import oracle
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
 
 Shape = tuple[int, int, int]
 
@@ -96,7 +96,7 @@ def image_for(graph: Graph, rng: np.random.Generator, count: int = 2) -> NDArray
 
 
 def expected(graph: Graph, image: NDArray[np.float32]) -> NDArray[np.float32]:
-    answer = reference.run(graph, image)
+    answer = oracle.run(graph, image)
     return np.asarray(answer, np.float32)
 
 

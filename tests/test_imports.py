@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,34 +13,40 @@ import rbnn
 
 ROOT = Path(rbnn.__file__).parent
 
-LEAVES = {"errors", "files", "_core"}
+LEAVES = {"errors", "files", "text", "_core"}
 TORCH_SIDE = ["functional", "methods", "nn", ("convert", "schedule", "optim"), "models", "training", "reproduce"]
-PACKED_SIDE = {
-    "data": set(),
-    "kinds": set(),
-    "graph": {"kinds"},
-    "packfile": {"graph", "kinds"},
-    "runtime": {"packfile", "graph", "kinds", "data"},
+PACKED_SIDE: dict[str, set[str]] = {"data": set(), "packed": {"data"}, "runtime": {"packed"}}
+BOTH_SIDES: dict[str, set[str]] = {
+    "exporting": set(),
+    "importing": set(),
+    "costs": set(),
+    "bench": set(),
+    "report": {"costs"},
+    "cli": {"exporting", "importing", "costs", "bench", "report"},
 }
-BOTH_SIDES = {"exporting", "importing", "analysis", "cli"}
+INSIDE_PACKED = ["operations", "graph", ("file", "oracle"), "session", ("pretrained", "evaluate")]
+
+
+def layers(steps: Sequence[str | tuple[str, ...]]) -> dict[str, set[str]]:
+    """For each part those before it."""
+    rules: dict[str, set[str]] = {}
+    for step in steps:
+        below = set(rules)
+        rules |= dict.fromkeys([step] if isinstance(step, str) else step, below)
+    return rules
 
 
 def allowed() -> dict[str, set[str]]:
     """For each part of the package the parts that it may import, itself and the leaves aside."""
-    rules: dict[str, set[str]] = {leaf: set() for leaf in LEAVES}
-    below: set[str] = set()
-    for step in TORCH_SIDE:
-        parts = {step} if isinstance(step, str) else set(step)
-        rules |= {part: set(below) for part in parts}
-        below |= parts
+    torch_side = layers(TORCH_SIDE)
+    both = set(torch_side) | set(PACKED_SIDE)
+    rules: dict[str, set[str]] = {leaf: set() for leaf in LEAVES} | torch_side | PACKED_SIDE
     for part in ("training", "reproduce"):
-        rules[part] |= {"data"}  # they have to get their pictures from somewhere
-    rules |= {part: set(others) for part, others in PACKED_SIDE.items()}
-    everything = below | set(PACKED_SIDE) | (BOTH_SIDES - {"cli"})
-    rules |= dict.fromkeys(BOTH_SIDES, everything)
+        rules[part] = rules[part] | {"data"}  # they have to get their pictures from somewhere
+    rules |= {part: both | others for part, others in BOTH_SIDES.items()}
     rules["__main__"] = {"cli"}
     # The public names are imported when they are first used; only type checkers follow these lines.
-    rules["__init__"] = everything
+    rules["__init__"] = both | (set(BOTH_SIDES) - {"cli"})
     return rules
 
 
@@ -60,8 +66,8 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             module = node.module or ""
-            if module == "rbnn":  # from rbnn import data, _core, __version__ …
-                yield from ((node.lineno, f"rbnn.{alias.name}") for alias in node.names)
+            if module in ("rbnn", "rbnn.packed"):  # from rbnn import data, _core, __version__ …
+                yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
             else:
                 yield node.lineno, module
 
@@ -97,6 +103,15 @@ def test_import_directions(path: Path) -> None:
             assert other in rules[part], f"{path.relative_to(ROOT)}:{line}: {part} must not import {other}"
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "packed").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_import_directions_inside_packed(path: Path) -> None:
+    rules = layers(INSIDE_PACKED)
+    for line, module in imports(path):
+        if module.startswith("rbnn.packed"):
+            other = module.split(".")[2]
+            assert other in rules[path.stem], f"packed/{path.name}:{line}: {path.stem} must not import {other}"
+
+
 TORCH_FREE = {*LEAVES, *PACKED_SIDE}
 
 
@@ -119,8 +134,8 @@ def test_only_type_checkers_follow_the_imports_of_the_package_itself() -> None:
     ("part", "other"),
     [
         ("functional", "methods"), ("methods", "nn"), ("nn", "schedule"), ("convert", "schedule"),
-        ("models", "training"), ("data", "functional"), ("training", "analysis"), ("analysis", "cli"),
-        ("training", "packfile"), ("errors", "nn"), ("packfile", "runtime"),
+        ("models", "training"), ("data", "functional"), ("training", "report"), ("report", "cli"),
+        ("training", "packed"), ("errors", "nn"), ("packed", "exporting"), ("costs", "report"), ("exporting", "bench"),
     ],
 )  # fmt: skip
 def test_these_directions_are_forbidden(part: str, other: str) -> None:

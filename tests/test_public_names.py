@@ -26,6 +26,13 @@ def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
     assert name in dir(rbnn)
 
 
+def test_old_paths_still_lead_there() -> None:
+    import rbnn.packed.session
+    import rbnn.runtime
+
+    assert rbnn.runtime.Session is rbnn.packed.session.Session
+
+
 def test_other_names_are_missing_as_usual() -> None:
     with pytest.raises(AttributeError, match="no attribute 'binarise_'"):
         _ = rbnn.binarise_

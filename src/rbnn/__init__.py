@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rbnn.exporting import export
     from rbnn.models import create_model
     from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, penalty
-    from rbnn.runtime.pretrained import load
+    from rbnn.packed.pretrained import load
     from rbnn.schedule import BinarySchedule
 
 __version__ = "0.1.0"
@@ -38,7 +38,7 @@ _LIVES_IN = {
     "binarize_": "convert",
     "create_model": "models",
     "export": "exporting",
-    "load": "runtime.pretrained",
+    "load": "packed.pretrained",
     "penalty": "nn",
 }
 

@@ -8,7 +8,7 @@ import torch
 from answers import SMALL, Rbnn
 from packed_networks import small_network
 
-from rbnn import packfile
+from rbnn.packed import file as packfile
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_places_are_tried_before_the_work(
     def work(*_: object) -> None:
         raise RuntimeError("work")
 
-    for name in ("exporting.pack", "analysis.report.read", "importing.authors_release.import_checkpoint"):
+    for name in ("exporting.pack", "report.page.read", "importing.authors_release.import_checkpoint"):
         monkeypatch.setattr(f"rbnn.{name}", work)
     for command in ("export", "report", "import"):
         assert rbnn(command, run_directory, "-o", "empty directory").code == 2

@@ -9,10 +9,10 @@ import pytest
 from answers import WITHOUT_TORCH, Rbnn
 from packed_networks import picture_network, small_network
 
-from rbnn import packfile
+from rbnn.bench import kernels
 from rbnn.cli.bench import Bench, run
 from rbnn.errors import ConfigError
-from rbnn.runtime import kernel_bench
+from rbnn.packed import file as packfile
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _small_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_json_has_every_kernel_and_shape(capsys: pytest.CaptureFixture[str]) -> None:
     run(Bench(kernels=True, seconds=0.01, json=True))
     figures = json.loads(capsys.readouterr().out)
-    wanted = {(name, *shape) for name in kernel_bench.usable_kernels() for shape in ((64, 4), (16, 5))}
+    wanted = {(name, *shape) for name in kernels.usable_kernels() for shape in ((64, 4), (16, 5))}
     assert {(f["kernels"], f["channels"], f["side"]) for f in figures} == wanted
     assert all(f["gmacs"] > 0 and f["limit"] > 0 for f in figures)
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from answers import Rbnn
 
-from rbnn import packfile
-from rbnn.runtime import Session
+from rbnn.packed import file as packfile
+from rbnn.packed.session import Session
 from rbnn.training.checkpoint import load_network
 
 

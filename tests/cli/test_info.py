@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from rbnn.analysis.words import shorten
 from rbnn.cli import main
+from rbnn.text import shorten
 from rbnn.training import checkpoint
 from rbnn.training.config import TrainConfig
 

@@ -9,9 +9,9 @@ import pytest
 from answers import WITHOUT_TORCH, Rbnn
 from packed_networks import small_network
 
-from rbnn import packfile
-from rbnn.analysis.packed_costs import OperationCosts, PackedCosts
 from rbnn.cli._packed_info import why_not_faster, why_not_smaller
+from rbnn.costs.packed import OperationCosts, PackedCosts
+from rbnn.packed import file as packfile
 
 
 @pytest.fixture

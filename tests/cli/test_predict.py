@@ -14,11 +14,11 @@ from answers import WITHOUT_TORCH, Rbnn
 from packed_networks import small_network
 from PIL import Image
 
-from rbnn import packfile
 from rbnn.data import preprocess
-from rbnn.graph import Graph, Input
-from rbnn.kinds import Buffer, Operation
-from rbnn.runtime import pretrained, reference
+from rbnn.packed import file as packfile
+from rbnn.packed import oracle, pretrained
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def logits(graph: Graph, *paths: Path) -> np.ndarray:
     """What the oracle answers; 11×8 pixels are cut to the middle 8×8."""
     pixels = np.stack([np.asarray(Image.open(path))[2:10] for path in paths]).astype(np.float64)
     images = (pixels / 255 - graph.input.mean) / graph.input.std
-    return reference.run(graph, images.transpose(0, 3, 1, 2).astype(np.float32))
+    return oracle.run(graph, images.transpose(0, 3, 1, 2).astype(np.float32))
 
 
 def test_names_out_of_a_file_do_not_steer_the_terminal(place: Path, rbnn: Rbnn) -> None:

@@ -12,9 +12,9 @@ import rbnn
 from rbnn.errors import ExportError
 from rbnn.exporting import pack
 from rbnn.exporting.check import compare
-from rbnn.exporting.draft import Meaning
+from rbnn.exporting.draft import TorchValue
 from rbnn.exporting.int8 import Rounding
-from rbnn.graph import Graph, Input
+from rbnn.packed.graph import Graph, Input
 
 
 class Small(nn.Module):
@@ -35,14 +35,14 @@ class Small(nn.Module):
         return self.head(y.mean((2, 3)))  # type: ignore[no-any-return]
 
 
-Packed = tuple[Graph, dict[str, Meaning], torch.Tensor, torch.Tensor]
+Packed = tuple[Graph, dict[str, TorchValue], torch.Tensor, torch.Tensor]
 
 
 @pytest.fixture
 def packed() -> Packed:
     images = torch.randn(3, 3, 9, 9)
     draft, traced = pack(Small(), images, Rounding.of("float32", "float32", (), (), 3))
-    return draft.graph(Input("image")), draft.meanings, images, traced.values[traced.nodes[-1]]
+    return draft.graph(Input("image")), draft.torch_values, images, traced.values[traced.nodes[-1]]
 
 
 def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Graph], None]:
@@ -87,16 +87,16 @@ def test_what_is_wrong_is_named(packed: Packed, change: Callable[[Graph], None],
 
 def test_a_sign_at_its_threshold_is_a_near_tie(packed: Packed) -> None:
     """Where torch says +1 for a value that is the threshold but for rounding, and the packed layer −1."""
-    graph, meanings, images, answers = packed
+    graph, torch_values, images, answers = packed
     name = graph.operations[0].outputs["bits"]
-    meaning = meanings[name]
-    assert meaning.signs is not None
-    value, signs = meaning.value.clone(), meaning.signs.clone()
+    torch_value = torch_values[name]
+    assert torch_value.signs is not None
+    value, signs = torch_value.value.clone(), torch_value.signs.clone()
     place = tuple(int(each) for each in (signs < 0).nonzero()[0])
     signs[place] = 1.0
     for size, near in ((3e-6, True), (1e-5, False)):
         value[place] = size * float(value[place[0]].abs().max())
-        tampered = meanings | {name: Meaning(value, meaning.level, signs)}
+        tampered = torch_values | {name: TorchValue(value, torch_value.level, signs)}
         if near:
             stem = compare_first(graph, tampered, images, answers)
             assert stem == 1
@@ -105,13 +105,17 @@ def test_a_sign_at_its_threshold_is_a_near_tie(packed: Packed) -> None:
                 compare_first(graph, tampered, images, answers)
 
 
-def compare_first(graph: Graph, meanings: dict[str, Meaning], images: torch.Tensor, answers: torch.Tensor) -> int:
+def compare_first(
+    graph: Graph, torch_values: dict[str, TorchValue], images: torch.Tensor, answers: torch.Tensor
+) -> int:
     """Near-ties of the first operation; what follows is compared with nothing."""
-    known = {name: meanings[name] for name in graph.operations[0].outputs.values()}
+    known = {name: torch_values[name] for name in graph.operations[0].outputs.values()}
     return compare(graph, known, images, answers).operations[0].near_ties
 
 
 def test_answers_are_compared_too(packed: Packed) -> None:
-    graph, meanings, images, answers = packed
+    graph, torch_values, images, answers = packed
     with pytest.raises(ExportError, match=r"answers differ from torch's by .* although no sign does"):
-        compare(graph, {name: each for name, each in meanings.items() if each.signs is not None}, images, answers + 0.1)
+        compare(
+            graph, {name: each for name, each in torch_values.items() if each.signs is not None}, images, answers + 0.1
+        )

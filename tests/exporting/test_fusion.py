@@ -9,12 +9,12 @@ from torch import nn
 from user_networks import NETWORKS, Around
 
 import rbnn
-from rbnn import packfile
 from rbnn.exporting.draft import Draft, Step
 from rbnn.exporting.thresholds import use_thresholds
-from rbnn.graph import Graph
-from rbnn.kinds import Buffer
-from rbnn.runtime import reference
+from rbnn.packed import file as packfile
+from rbnn.packed import oracle
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Buffer
 
 
 def exported(path: Path, model: nn.Module, *shape: int) -> Graph:
@@ -90,5 +90,5 @@ def test_a_threshold_passes_what_the_finish_would(activation: list[object] | Non
     for total in range(-45, 46):
         value = np.asarray(total * scale + shift)
         if activation is not None:
-            value = reference.activation(value, {}, {"activation": activation})
+            value = oracle.activation(value, {}, {"activation": activation})
         np.testing.assert_array_equal(turned * total > step.tensors["threshold"], value > level)

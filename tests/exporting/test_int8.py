@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from user_networks import Around
 
 import rbnn
-from rbnn import packfile
 from rbnn.data.preprocess import normalise
 from rbnn.errors import ExportError
-from rbnn.graph import Graph
-from rbnn.runtime import Session
+from rbnn.packed import file as packfile
+from rbnn.packed.graph import Graph
+from rbnn.packed.session import Session
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import rbnn
-from rbnn.runtime import Session
+from rbnn.packed.session import Session
 
 CHANNELS = 10
 METHODS = ["bnn", "xnor-net", "rbnn", "dorefa", "abc-net"]

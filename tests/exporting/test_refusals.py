@@ -13,7 +13,7 @@ from user_networks import CHANNELS, HEIGHT, WIDTH, Around
 import rbnn
 from rbnn.errors import ExportError, PackError
 from rbnn.methods import METHODS, Method, register_method
-from rbnn.runtime import Session
+from rbnn.packed.session import Session
 
 
 def images(count: int = 2) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from user_networks import CHANNELS, HEIGHT, NETWORKS, WIDTH, Around
 
 import rbnn
-from rbnn.runtime import Session
+from rbnn.packed.session import Session
 
 
 def random_norms(model: nn.Module) -> None:

@@ -17,7 +17,7 @@ from rbnn.errors import CheckpointError, ConfigError, UnknownName
 from rbnn.importing.authors_release import RECIPES, import_checkpoint
 from rbnn.models import MODELS, model_names
 from rbnn.nn import binary_layers
-from rbnn.runtime import Session
+from rbnn.packed.session import Session
 from rbnn.training.checkpoint import load_network
 
 SAMPLE = os.environ.get("RBNN_REFERENCE_CHECKPOINT", "")

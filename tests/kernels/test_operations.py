@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from packed_networks import expected, image_for, one_operation, signs
 
 from rbnn import _core
-from rbnn.graph import Graph
-from rbnn.kinds import ACTIVATIONS
-from rbnn.runtime import Session
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import ACTIVATIONS
+from rbnn.packed.session import Session
 
 KERNELS = [name for name, supported in _core.kernels() if supported]
 every_kernel = pytest.mark.parametrize("kernels", KERNELS)

@@ -11,7 +11,7 @@ import rbnn
 from rbnn.exporting import ExportReport
 from rbnn.methods import method_names
 from rbnn.models import model_names
-from rbnn.runtime import Session
+from rbnn.packed.session import Session
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "xnor-net with K": {"k_map": True},

@@ -22,8 +22,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from short_runs import EPOCHS
 
-from rbnn import packfile
 from rbnn.cli import commands
+from rbnn.packed import file as packfile
 from rbnn.reproduce.plan import make_budget, plan
 from rbnn.reproduce.tables import find_table
 from rbnn.training.config import as_toml

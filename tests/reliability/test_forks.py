@@ -12,7 +12,7 @@ SESSION = """
 import ctypes, os, signal, sys, threading
 import numpy as np
 from packed_networks import small_network
-from rbnn.runtime import Session
+from rbnn.packed.session import Session
 
 session = Session(small_network(), threads=2)
 images = np.random.default_rng(0).normal(size=(6, 3, 8, 8)).astype(np.float32)

@@ -19,13 +19,12 @@ from packed_networks import small_network
 from PIL import Image
 from restricted import answers
 
-from rbnn import packfile
 from rbnn.data import _files
 from rbnn.errors import DataError, PackError
-from rbnn.graph import Graph, Input
-from rbnn.kinds import Buffer, Operation
-from rbnn.runtime import Session
-from rbnn.runtime.session import build
+from rbnn.packed import file as packfile
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
+from rbnn.packed.session import Session, build
 
 LARGE = 20 << 30
 """More than the process may have."""

@@ -10,8 +10,8 @@ import pytest
 from faults import Fault
 from packed_networks import small_network
 
-from rbnn import packfile
-from rbnn.runtime import Session
+from rbnn.packed import file as packfile
+from rbnn.packed.session import Session
 
 THREADS, SESSIONS = 8, 100
 MAY_GROW = 4 << 20

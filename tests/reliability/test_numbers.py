@@ -17,8 +17,8 @@ from rbnn.errors import TrainingError
 from rbnn.functional import optimise_rotation
 from rbnn.nn import binary_layers
 from rbnn.schedule import changed_behind_the_schedule
+from rbnn.training.diagnosis import constant_filters, gradients_finite, notices
 from rbnn.training.loop import Progress, _Run, train
-from rbnn.training.soundness import constant_filters, gradients_finite, notices
 
 
 class Poison(Progress):

@@ -13,8 +13,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from rbnn.analysis.words import visible
 from rbnn.errors import RbnnError, UnknownName
+from rbnn.text import visible
 
 
 def commands() -> dict[str, Path]:

@@ -4,14 +4,14 @@ import os
 from pathlib import Path
 
 from rbnn.errors import CheckpointError, ConfigError
-from rbnn.graph import Graph
+from rbnn.packed.graph import Graph
 
 SUFFIX = ".rbnn"
 
 
 def named_file(net: Path) -> Path:
     """NET as a path: a pretrained network's name stands for its packed file."""
-    from rbnn.runtime import pretrained
+    from rbnn.packed import pretrained
 
     return pretrained.path(str(net)) if str(net) in pretrained.names() and not net.exists() else net
 
@@ -44,7 +44,7 @@ def is_packed(path: Path) -> bool:
 
 def refuse_packed(net: Path, instead: str) -> None:
     """For commands that need what training left: a packed network is not called a damaged checkpoint."""
-    from rbnn import packfile
+    from rbnn.packed import file as packfile
 
     path = named_file(net)
     if path.is_file() and is_packed(path):

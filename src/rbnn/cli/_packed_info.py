@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rbnn import packfile
-from rbnn.analysis.packed_costs import OperationCosts, PackedCosts, packed_costs
-from rbnn.analysis.words import as_count, as_shape, as_size, listed, plural, shorten, visible
-from rbnn.runtime.session import choose_kernels
+from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
+from rbnn.packed import file as packfile
+from rbnn.packed.session import choose_kernels
+from rbnn.text import as_count, as_shape, as_size, listed, plural, shorten, visible
 
 NARROW = 64
 """Channels that fill a word; a layer with fewer keeps the vector units partly idle."""

@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from rbnn import _core
-from rbnn.analysis.words import as_shape, as_size, plural
+from rbnn.bench.kernels import SHAPES, Figure, measure, usable_kernels
 from rbnn.cli._packed import find_net, is_packed
 from rbnn.errors import ConfigError, UnknownName
-from rbnn.runtime.kernel_bench import SHAPES, Figure, measure, usable_kernels
+from rbnn.text import as_shape, as_size, plural
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ def _kernel_table(figures: list[Figure], threads: int) -> Table:
 
 
 def _network(options: Bench, path: Path) -> None:
-    from rbnn import packfile
-    from rbnn.analysis.float_twin import float_twin
-    from rbnn.analysis.rivals.amx import avoid_deadly_amx
-    from rbnn.analysis.rivals.compare import compare
-    from rbnn.analysis.rivals.contenders import ENGINES, missing
+    from rbnn.bench.float_twin import float_twin
+    from rbnn.bench.rivals.amx import avoid_deadly_amx
+    from rbnn.bench.rivals.compare import compare
+    from rbnn.bench.rivals.contenders import ENGINES, missing
+    from rbnn.packed import file as packfile
 
     engines = [name.strip() for name in options.against.split(",") if name.strip()]
     for name in engines:

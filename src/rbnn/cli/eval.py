@@ -37,7 +37,7 @@ def run(options: Eval) -> None:
     """Evaluate and print."""
     net, data = find_net(options.net), options.data
     if net != options.net and not data:  # a pretrained network by name
-        from rbnn.runtime import pretrained
+        from rbnn.packed import pretrained
 
         data = pretrained.card(str(options.net)).data
     options = replace(options, net=net, data=data)
@@ -70,8 +70,8 @@ def _trained(options: Eval) -> tuple[dict[str, float], int, str]:
 
 
 def _packed(options: Eval) -> tuple[dict[str, float], int, str]:
-    from rbnn.runtime import Session
-    from rbnn.runtime.evaluate import evaluate
+    from rbnn.packed.evaluate import evaluate
+    from rbnn.packed.session import Session
 
     if options.device not in ("auto", "cpu"):
         raise ConfigError(f"device {options.device!r} is not to be had here: a packed file runs on the CPU")

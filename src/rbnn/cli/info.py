@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from rbnn.analysis.words import as_count, as_shape, as_size, shorten
 from rbnn.cli._packed import is_packed, named_file
+from rbnn.text import as_count, as_shape, as_size, shorten
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from rbnn.analysis.costs import Costs
+    from rbnn.costs.model import Costs
 
 WIDTH = 100
 """Columns of the table where the terminal does not say."""
@@ -66,7 +66,7 @@ def run(options: Info) -> None:
         return
     import torch
 
-    from rbnn.analysis.costs import costs
+    from rbnn.costs.model import costs
 
     model, name, method, shape = _network(options)
     found = costs(model, torch.zeros(1, *shape))
@@ -80,7 +80,7 @@ def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]
     """The network, its name and method, and the shape of one picture."""
     from rbnn.errors import CheckpointError, ConfigError, UnknownName
     from rbnn.models import MODELS, create_model
-    from rbnn.runtime import pretrained
+    from rbnn.packed import pretrained
     from rbnn.training.checkpoint import load_network
 
     path = Path(options.net)

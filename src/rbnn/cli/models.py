@@ -47,7 +47,7 @@ def _pretrained(as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from rbnn.runtime import pretrained
+    from rbnn.packed import pretrained
 
     cards = {name: pretrained.card(name) for name in pretrained.names()}
     sizes = {name: pretrained.path(name).stat().st_size for name in cards}

@@ -10,10 +10,10 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from rbnn.analysis.words import visible
 from rbnn.cli._packed import cores, find_net, is_packed, normalisation, picture_side
 from rbnn.data import preprocess
 from rbnn.errors import ConfigError
+from rbnn.text import visible
 
 AT_ONCE = 64
 """Pictures that are in memory as floats at the same time."""
@@ -88,7 +88,7 @@ def run(options: Predict) -> None:
 
 
 def _packed(path: Path) -> Classifier:
-    from rbnn.runtime import Session
+    from rbnn.packed.session import Session
 
     session = Session(path, threads=cores())
     graph = session.graph

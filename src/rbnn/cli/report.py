@@ -7,10 +7,10 @@ from typing import Annotated
 
 import tyro
 
-from rbnn.analysis.words import visible
 from rbnn.cli._packed import refuse_packed
 from rbnn.errors import ConfigError
 from rbnn.files import check_place
+from rbnn.text import visible
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ def run(options: Report) -> None:
     if options.figures is not None:
         options.figures.mkdir(parents=True, exist_ok=True)
 
-    from rbnn.analysis import report
-    from rbnn.analysis.findings import findings, findings_of
-    from rbnn.analysis.paper_figures import SHOWN, claims
+    from rbnn.report import page
+    from rbnn.report.findings import findings, findings_of
+    from rbnn.report.paper_figures import SHOWN, claims
 
-    made = report.read(options.runs, options.packed)
-    report.write_page(made, options.output)
-    written = report.write_figures(made, options.figures) if options.figures is not None else []
+    made = page.read(options.runs, options.packed)
+    page.write_page(made, options.output)
+    written = page.write_figures(made, options.figures) if options.figures is not None else []
     overall = findings(made.runs, made.times)
     own = [(each.name, findings_of(each)) for each in made.runs]
     checked = claims(made.runs)

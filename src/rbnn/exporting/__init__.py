@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from rbnn import packfile
 from rbnn.errors import ExportError
 from rbnn.exporting.check import compare
 from rbnn.exporting.draft import Draft
@@ -18,7 +17,8 @@ from rbnn.exporting.report import ExportReport
 from rbnn.exporting.thresholds import use_thresholds
 from rbnn.exporting.trace import Traced, trace
 from rbnn.files import check_place
-from rbnn.graph import Input
+from rbnn.packed import file as packfile
+from rbnn.packed.graph import Input
 from rbnn.schedule import changed_behind_the_schedule
 
 __all__ = ["ExportReport", "export"]
@@ -67,7 +67,7 @@ def export(
     contract = Input(draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)))
     graph = draft.graph(contract)
     graph.check()
-    comparison = compare(graph, draft.meanings, images, answers)
+    comparison = compare(graph, draft.torch_values, images, answers)
     packfile.write(graph, path)
     other = int((traced.unprepared.flatten(1).argmax(1) != answers.flatten(1).argmax(1)).sum())
     return ExportReport.of(Path(path), graph, comparison, other if "int8" in (stem, float_layers) else None)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from rbnn.errors import NotBinary
-from rbnn.exporting.call import Call, Place, pair
-from rbnn.exporting.draft import Array, Meaning, Step
-from rbnn.exporting.operations import affine, sides
-from rbnn.kinds import Shape
+from rbnn.exporting.draft import Array, Step, TorchValue
+from rbnn.exporting.handlers import affine, sides
+from rbnn.exporting.traced_call import Call, Place, pair
 from rbnn.methods import BinaryForm
 from rbnn.nn import BinaryConv2d, BinaryLayer
+from rbnn.packed.operations import Shape
 
 Known = dict[tuple[object, ...], str]
 """Signs and slices that are there already, by where they come from: layers that read one picture share them."""
@@ -31,14 +31,14 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
     y: Tensor = call.result
     if not form.mapped:
         buffer = lowered.sums(0.0 if layer.bias is None else call.array(layer.bias))
-        call.draft.meanings[buffer] = Meaning(y)
+        call.draft.torch_values[buffer] = TorchValue(y)
         return buffer
     buffer = lowered.sums(0.0)
     y = y if layer.bias is None else y - layer.bias.detach().reshape(-1, *[1] * (y.dim() - 2))
     maps = [*([lowered.magnitudes()] if form.magnitudes else []), *lowered.positions()]
     for number, factors in enumerate(maps):
         step = Step("multiply", f"{call.name}.map{number or ''}", {"a": buffer, "b": factors})
-        buffer = call.draft.add(step, "float", call.shape_of(y), Meaning(y) if factors is maps[-1] else None)
+        buffer = call.draft.add(step, "float", call.shape_of(y), TorchValue(y) if factors is maps[-1] else None)
     return buffer if layer.bias is None else affine(call, Place(buffer, y), 1.0, call.array(layer.bias))
 
 
@@ -139,8 +139,8 @@ class _Layer:
             if key not in self.known:
                 name = call.name + (f".sign{len(found)}" if len(self.torch_signs) > 1 else ".sign")
                 step = Step("pack", name, {"x": place.buffer}, attributes={} if level == 0 else {"level": level})
-                meaning = Meaning(place.value, threshold, signs[:, group * each : (group + 1) * each])
-                self.known[key] = call.draft.add(step, "bits", call.shape_of(place.value), meaning)
+                torch_value = TorchValue(place.value, threshold, signs[:, group * each : (group + 1) * each])
+                self.known[key] = call.draft.add(step, "bits", call.shape_of(place.value), torch_value)
             found.append(self.known[key])
         return found
 
@@ -155,7 +155,7 @@ class _Layer:
         if key not in self.known:
             attributes = {"start": [0, 0, first], "stop": [height, width, last], "step": [1, 1, 1]}
             step = Step("slice", f"{self.call.name}.channels{group}", {"x": x.buffer}, attributes=attributes)
-            self.known[key] = self.call.draft.add(step, "float", (height, width, each), Meaning(value))
+            self.known[key] = self.call.draft.add(step, "float", (height, width, each), TorchValue(value))
         return Place(self.known[key], value)
 
     def _centred(self) -> Place:
@@ -168,7 +168,7 @@ class _Layer:
             turned = {"scale": np.array([-1.0]), "shift": np.array([0.0])}
             minus = call.hidden("affine", {"x": mean}, (1, 1, 1), turned, part=".minus")
             step = Step("add", f"{call.name}.centred", {"a": self.x.buffer, "b": minus})
-            self.known[key] = call.draft.add(step, "float", shape, Meaning(value))
+            self.known[key] = call.draft.add(step, "float", shape, TorchValue(value))
         return Place(self.known[key], value)
 
     def magnitudes(self) -> str:

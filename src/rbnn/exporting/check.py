@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rbnn.errors import ExportError
-from rbnn.exporting.draft import Array, Meaning, pictures
-from rbnn.graph import Graph
-from rbnn.kinds import Buffer, Operation
-from rbnn.runtime import Session, reference
+from rbnn.exporting.draft import Array, TorchValue, pictures
+from rbnn.packed import oracle
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Buffer, Operation
+from rbnn.packed.session import Session
 
 NEAR_TIE = 4e-6
 """A sign may differ where |x − threshold| is at most this times max|x| of the picture."""
@@ -52,11 +53,11 @@ class Comparison:
     """Largest difference of the answers, over the other images."""
 
 
-def compare(graph: Graph, meanings: dict[str, Meaning], images: Tensor, answers: Tensor) -> Comparison:
+def compare(graph: Graph, torch_values: dict[str, TorchValue], images: Tensor, answers: Tensor) -> Comparison:
     """Raises ExportError at the first operation that differs by more than rounding."""
     graph_with_sums = _with_accumulators(graph)
-    known = {name: meaning for name, meaning in meanings.items() if name in graph.buffers}
-    given = {name: _expected(meaning) for name, meaning in known.items()}
+    known = {name: torch_value for name, torch_value in torch_values.items() if name in graph.buffers}
+    given = {name: _expected(torch_value) for name, torch_value in known.items()}
     pixels = np.ascontiguousarray(images.numpy())
     seen = Session(graph_with_sums).trace(pixels, given)
     found = [_operation(graph, operation, known, given, seen) for operation in graph.operations]
@@ -64,14 +65,14 @@ def compare(graph: Graph, meanings: dict[str, Meaning], images: Tensor, answers:
     return Comparison(compared, len(images), *_whole(graph, known, given, pixels, answers))
 
 
-def _expected(meaning: Meaning) -> Array:
-    return pictures(meaning.value if meaning.signs is None else meaning.signs)
+def _expected(torch_value: TorchValue) -> Array:
+    return pictures(torch_value.value if torch_value.signs is None else torch_value.signs)
 
 
-def _distance(meaning: Meaning) -> Array:
+def _distance(torch_value: TorchValue) -> Array:
     """x − level, as (N, H, W, C); in double, where the difference of two floats is never rounded to 0."""
-    assert meaning.level is not None, "float buffers have no distance"
-    return pictures(meaning.value.double() - meaning.level.double())
+    assert torch_value.level is not None, "float buffers have no distance"
+    return pictures(torch_value.value.double() - torch_value.level.double())
 
 
 def _with_accumulators(graph: Graph) -> Graph:
@@ -94,7 +95,7 @@ def _with_accumulators(graph: Graph) -> Graph:
 
 
 def _operation(
-    graph: Graph, operation: Operation, known: dict[str, Meaning], given: dict[str, Array], seen: dict[str, Array]
+    graph: Graph, operation: Operation, known: dict[str, TorchValue], given: dict[str, Array], seen: dict[str, Array]
 ) -> Compared | None:
     if operation.kind == "binary_conv":
         sums = ACCUMULATORS + next(iter(operation.outputs.values()))
@@ -117,7 +118,7 @@ def _operation(
 
 def _sums(operation: Operation, weight: NDArray[np.uint8], bits: Array) -> Array:
     """Exact: whole numbers below 2²⁴ in float32."""
-    filters = torch.from_numpy(reference.unpack(weight, bits.shape[3])).permute(0, 3, 1, 2)
+    filters = torch.from_numpy(oracle.unpack(weight, bits.shape[3])).permute(0, 3, 1, 2)
     attributes: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "pad": 0}
     attributes |= operation.attributes
     height, width = attributes["padding"]
@@ -144,10 +145,10 @@ def _float_difference(operation: Operation, wanted: Array, got: Array) -> float:
     return worst
 
 
-def _near_ties(operation: Operation, meaning: Meaning, wanted: Array, got: Array) -> int:
+def _near_ties(operation: Operation, torch_value: TorchValue, wanted: Array, got: Array) -> int:
     differ = wanted != got
     if differ.any():
-        distance = np.abs(_distance(meaning)) / np.maximum(_largest(pictures(meaning.value)), 1e-30)
+        distance = np.abs(_distance(torch_value)) / np.maximum(_largest(pictures(torch_value.value)), 1e-30)
         worst = float(distance[differ].max())
         if worst > NEAR_TIE:
             raise ExportError(
@@ -158,14 +159,14 @@ def _near_ties(operation: Operation, meaning: Meaning, wanted: Array, got: Array
 
 
 def _whole(
-    graph: Graph, known: dict[str, Meaning], given: dict[str, Array], pixels: Array, answers: Tensor
+    graph: Graph, known: dict[str, TorchValue], given: dict[str, Array], pixels: Array, answers: Tensor
 ) -> tuple[int, float]:
     """Images in which a sign differs when the network runs by itself, and the largest difference of the others."""
     session = Session(graph)
     seen = session.trace(pixels, {})
     same = np.ones(len(pixels), bool)
-    for name, meaning in known.items():
-        if meaning.signs is not None and name in seen:
+    for name, torch_value in known.items():
+        if torch_value.signs is not None and name in seen:
             same &= (seen[name] == given[name]).all((1, 2, 3))
     wanted, got = answers.numpy().reshape(len(pixels), -1), session(pixels).reshape(len(pixels), -1)
     apart = np.abs(wanted.astype(np.float64) - got).max(1) / np.maximum(np.abs(wanted).max(1), 1)

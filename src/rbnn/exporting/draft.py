@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rbnn.graph import Graph, Input
-from rbnn.kinds import Buffer, Operation, Shape
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation, Shape
 
 Array = NDArray[Any]
 CONVOLUTIONS = ("float_conv", "binary_conv")
@@ -18,7 +18,7 @@ CONVOLUTIONS = ("float_conv", "binary_conv")
 
 @dataclass
 class Step:
-    """One operation to be: like ``rbnn.kinds.Operation``, but with its arrays in it and open to change."""
+    """One operation to be: like ``rbnn.packed.operations.Operation``, but with its arrays in it and open to change."""
 
     kind: str
     name: str
@@ -29,7 +29,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Meaning:
+class TorchValue:
     """What torch has in the place of a buffer, (N, C, H, W) or (N, C); for bits, ``signs`` of ``value − level``."""
 
     value: Tensor
@@ -44,20 +44,20 @@ class Draft:
     input: str
     buffers: dict[str, Buffer]
     steps: list[Step] = field(default_factory=list)
-    meanings: dict[str, Meaning] = field(default_factory=dict)
+    torch_values: dict[str, TorchValue] = field(default_factory=dict)
     output: str = ""
 
-    def new_buffer(self, name: str, buffer: Buffer, meaning: Meaning | None = None) -> str:
+    def new_buffer(self, name: str, buffer: Buffer, torch_value: TorchValue | None = None) -> str:
         """A buffer called ``name`` or nearly so."""
         unique = _unused(name, self.buffers)
         self.buffers[unique] = buffer
-        if meaning is not None:
-            self.meanings[unique] = meaning
+        if torch_value is not None:
+            self.torch_values[unique] = torch_value
         return unique
 
-    def add(self, step: Step, role: str, shape: Shape, meaning: Meaning | None = None) -> str:
+    def add(self, step: Step, role: str, shape: Shape, torch_value: TorchValue | None = None) -> str:
         """Append ``step``, which writes one new buffer; its name comes back."""
-        buffer = self.new_buffer(step.name, Buffer("bits" if role == "bits" else "float", shape), meaning)
+        buffer = self.new_buffer(step.name, Buffer("bits" if role == "bits" else "float", shape), torch_value)
         step.outputs[role] = buffer
         self.steps.append(step)
         return buffer

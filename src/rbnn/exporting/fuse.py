@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rbnn.exporting.draft import CONVOLUTIONS, Array, Draft, Step
-from rbnn.kinds import Buffer
+from rbnn.packed.operations import Buffer
 
 RISING = ("hardtanh", "relu", "relu6", "sigmoid")
 """Activations that never fall: they commute with maxima.  ``leaky_relu`` and ``prelu`` may, by their slopes."""
@@ -81,7 +81,7 @@ def _scale_chain(draft: Draft, conv: Step, scale: Array, shift: Array) -> None:
     if "residual" in conv.inputs:
         before = draft.producer(conv.inputs["residual"])
         assert before is not None
-        draft.meanings.pop(conv.inputs["residual"], None)  # torch has it unscaled
+        draft.torch_values.pop(conv.inputs["residual"], None)  # torch has it unscaled
         _scale_chain(draft, before, scale, np.zeros_like(shift))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 
 from rbnn.errors import ExportError
 from rbnn.exporting.draft import Array, Draft, Step
-from rbnn.kinds import Buffer
+from rbnn.packed.operations import Buffer
 
 FORMS = ("float32", "int8")
 LARGEST = 127

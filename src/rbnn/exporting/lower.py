@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from rbnn.errors import ExportError
-from rbnn.exporting import operations as o
+from rbnn.exporting import handlers as o
 from rbnn.exporting.binary import Known, binary_layer
-from rbnn.exporting.call import Call, Place
 from rbnn.exporting.draft import Draft, picture_shape
 from rbnn.exporting.trace import Traced, owner
-from rbnn.kinds import Buffer
+from rbnn.exporting.traced_call import Call, Place
 from rbnn.models import Join, OptionA
 from rbnn.nn import BinaryConv2d, BinaryLinear
+from rbnn.packed.operations import Buffer
 
 Handler = Callable[..., str]
 

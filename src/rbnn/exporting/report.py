@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rbnn.exporting.check import Compared, Comparison
-from rbnn.graph import Graph
+from rbnn.packed.graph import Graph
 
 
 @dataclass(frozen=True)

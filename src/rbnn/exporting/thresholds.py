@@ -4,7 +4,7 @@ import numpy as np
 
 from rbnn.exporting.draft import Array, Draft, Step
 from rbnn.exporting.fuse import rises
-from rbnn.runtime import reference
+from rbnn.packed import oracle
 
 
 def use_thresholds(draft: Draft) -> None:
@@ -40,5 +40,5 @@ def _use_threshold(step: Step) -> None:
 def _passes(step: Step, total: Array, scale: Array) -> Array:
     value = total * scale + step.tensors.get("shift", 0.0)
     if "activation" in step.attributes:
-        value = reference.activation(value, step.tensors, step.attributes)
+        value = oracle.activation(value, step.tensors, step.attributes)
     return np.asarray(value > step.tensors.get("level", 0.0))

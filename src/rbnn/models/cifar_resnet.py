@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from rbnn.functional import option_a
+from rbnn.models._initial_weights import initialise_weights
 from rbnn.models._registry import Bricks, register_model
-from rbnn.models._start import start_weights
 
 
 class OptionA(nn.Module):
@@ -98,7 +98,7 @@ def _resnet20(bricks: Bricks, block: type[BasicBlock] | type[BiRealBlock]) -> nn
             before = channels
         stages.append(stage)
     model = CifarResNet(bricks, stages, 16, 64, bricks.activation())
-    start_weights(model, branch_norms(model) if bricks.binary else ())
+    initialise_weights(model, branch_norms(model) if bricks.binary else ())
     return model
 
 
@@ -134,5 +134,5 @@ def resnet18_cifar(bricks: Bricks) -> nn.Module:
         stages.append([first, BasicBlock(bricks, channels, channels, 1, nn.Identity())])
         before = channels
     model = CifarResNet(bricks, stages, 64, 512, nn.Identity() if bricks.binary else bricks.activation())
-    start_weights(model)
+    initialise_weights(model)
     return model

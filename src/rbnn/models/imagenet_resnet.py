@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
+from rbnn.models._initial_weights import initialise_weights
 from rbnn.models._registry import Bricks, register_model
-from rbnn.models._start import start_weights
 from rbnn.models.cifar_resnet import BiRealBlock, branch_norms
 
 
@@ -34,7 +34,7 @@ class ImageNetResNet(nn.Module):
         self.layers = nn.Sequential(*stages)
         self.bn2 = nn.BatchNorm1d(512)
         self.fc = nn.Linear(512, bricks.num_classes)
-        start_weights(self, branch_norms(self) if bricks.binary else ())
+        initialise_weights(self, branch_norms(self) if bricks.binary else ())
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.activation(self.bn1(self.conv1(x))))

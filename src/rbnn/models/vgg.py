@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError
+from rbnn.models._initial_weights import initialise_weights
 from rbnn.models._registry import Bricks, register_model
-from rbnn.models._start import start_weights
 
 
 class VGGSmall(nn.Module):
@@ -28,7 +28,7 @@ class VGGSmall(nn.Module):
             before = channels
         self.features = nn.Sequential(*layers)
         self.fc = nn.Linear(512 * (bricks.image_size // 8) ** 2, bricks.num_classes)
-        start_weights(self)
+        initialise_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc(self.features(x).flatten(1))  # type: ignore[no-any-return]

@@ -1,5 +1,5 @@
-"""Packed networks at work: NumPy and the compiled engine, no torch."""
+"""``rbnn.runtime.Session``, where the engine was first published; it lives in ``rbnn.packed.session``."""
 
-from rbnn.runtime.session import Session
+from rbnn.packed.session import Session
 
 __all__ = ["Session"]

@@ -24,13 +24,13 @@ from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
 from rbnn.training.batches import Batches
 from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, as_toml, difference
+from rbnn.training.diagnosis import broken_gradient, broken_output, gradients_finite, notices
 from rbnn.training.distillation import Teacher, distillation_loss
 from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_parallel, processes
 from rbnn.training.evaluate import evaluate
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
 from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
-from rbnn.training.soundness import broken_gradient, broken_output, gradients_finite, notices
 
 
 class Progress:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rbnn.graph import Graph
+from rbnn.packed.graph import Graph
 
 SOURCE = Path(__file__).with_name("fuzz_program.cpp").read_text(encoding="utf-8")
 

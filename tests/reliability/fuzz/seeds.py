@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from packed_networks import one_operation, picture_network, signs, small_network
 
-from rbnn.graph import Graph
-from rbnn.kinds import KINDS
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import KINDS
 
 
 def seeds() -> list[Graph]:

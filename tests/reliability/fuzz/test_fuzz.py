@@ -11,7 +11,7 @@ from encode import encode, join, split
 from faults import Fault
 from seeds import seeds
 
-from rbnn.runtime import Session
+from rbnn.packed.session import Session
 
 MAIN = Path(__file__).with_name("fuzz_program.cpp")
 CORPUS = Path(__file__).with_name("corpus.bin")

@@ -1,1 +1,0 @@
-"""What a network costs and what happened in a run."""

@@ -1,0 +1,1 @@
+"""Our engine in a race with others, and with itself."""

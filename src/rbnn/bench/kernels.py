@@ -1,0 +1,78 @@
+"""How fast the kernels are: one binary convolution by itself, beside what the core could do at most."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn import _core
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
+from rbnn.packed.session import Session
+
+SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7), (128, 32), (16, 32), (32, 16), (64, 8))
+"""Channels and side of the 3×3 layers of ResNet-18 @224, VGG-small and ResNet-20 @32."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One layer on one kind of kernels."""
+
+    kernels: str
+    channels: int
+    side: int
+    milliseconds: float
+    gmacs: float
+    """Multiply-adds per second, in 10⁹."""
+    limit: float
+    """What xor + popcount reaches in registers alone on this core, same unit."""
+
+    @property
+    def share(self) -> float:
+        """Of the limit."""
+        return self.gmacs / self.limit
+
+
+def layer(channels: int, side: int) -> Graph:
+    """A 3×3 binary layer with everything fused: scale and shift, shortcut, hardtanh, float and packed output."""
+    rng = np.random.default_rng(0)
+    shape = side, side, channels
+    buffers = {
+        "x": Buffer("float", shape),
+        "x.bits": Buffer("bits", shape),
+        "y": Buffer("float", shape),
+        "y.bits": Buffer("bits", shape),
+    }
+    tensors: dict[str, NDArray[Any]] = {
+        "weight": np.packbits(rng.integers(0, 2, (channels, 3, 3, channels), np.uint8), axis=-1, bitorder="little"),
+        "scale": rng.normal(size=channels).astype(np.float32),
+        "shift": rng.normal(size=channels).astype(np.float32),
+    }
+    operations = [
+        Operation("pack", "pack", {"x": "x"}, {"bits": "x.bits"}),
+        Operation(
+            "binary_conv",
+            "conv",
+            {"x": "x.bits", "residual": "x"},
+            {"float": "y", "bits": "y.bits"},
+            {role: role for role in tensors},
+            {"kernel": [3, 3], "padding": [1, 1], "activation": ["hardtanh", -1.0, 1.0]},
+        ),
+    ]
+    return Graph(Input("x"), "y", buffers, operations, tensors)
+
+
+def measure(kernels: str, channels: int, side: int, limit: float, threads: int = 1, seconds: float = 0.2) -> Figure:
+    """The least time of a layer over about ``seconds``."""
+    session = Session(layer(channels, side), threads, kernels)
+    image = np.random.default_rng(1).normal(size=(1, channels, side, side)).astype(np.float32)
+    once = session.profile(image, repeats=3)[1][1]
+    best = session.profile(image, repeats=int(max(seconds / max(once, 1e-6), 3)))[1][1]
+    work = channels * channels * 9 * side * side
+    return Figure(kernels, channels, side, 1e3 * best, work / best / 1e9, limit / 1e9)
+
+
+def usable_kernels() -> list[str]:
+    """Kernels that this machine can run, best first."""
+    return [name for name, supported in _core.kernels() if supported]

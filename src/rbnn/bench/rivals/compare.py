@@ -1,0 +1,77 @@
+"""A packed network beside other engines: times in turns, and whether OpenVINO's bits are right."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn.bench.race import race
+from rbnn.bench.rivals.contenders import our_engine, rivals
+from rbnn.bench.rivals.exactness import exact_layers
+from rbnn.data.preprocess import normalise
+from rbnn.packed.graph import Graph
+from rbnn.packed.session import Session
+
+
+def compare(
+    graph: Graph,
+    engines: list[str],
+    threads: int = 1,
+    batch: int = 1,
+    seconds: float = 0.5,
+    progress: Callable[[str], None] = lambda said: None,
+) -> dict[str, Any]:
+    """Our engine and ``engines``, which are installed, on pictures of noise; ``seconds`` for each contender."""
+    session = Session(graph, threads)
+    pictures, images = noise(session, batch)
+    ours = our_engine(session, pictures)
+    contenders = {ours.name: ours}
+    for rival in rivals(graph, images, threads, engines):
+        contenders[rival.name] = rival
+        progress(f"built {rival.name} …")
+    progress("racing …")
+    times = race({name: contender.call for name, contender in contenders.items()}, seconds)
+    binary = None
+    if "openvino" in engines:
+        progress("checking OpenVINO's bits …")
+        layers, answers, others = exact_layers(graph), ours.call(), contenders["openvino 1-bit"].call()
+        binary = {
+            "layers": len(layers),
+            "exact": sum(layers.values()),
+            "largest_difference": float(np.abs(others.reshape(answers.shape) - answers).max()),
+        }
+    return {
+        "kernels": session.kernels,
+        "threads": threads,
+        "batch": batch,
+        "input": list(session.input_shape),
+        "contenders": [
+            {
+                "engine": contender.engine,
+                "numbers": contender.numbers,
+                "pictures": contender.pictures,
+                "best_ms": round(1e3 * times[name].best, 4),
+                "median_ms": round(1e3 * times[name].median, 4),
+                "calls": times[name].calls,
+                "ratio": round(times[name].best / times[ours.name].best, 3),
+            }
+            for name, contender in contenders.items()
+        ],
+        "openvino_binary": binary,
+    }
+
+
+def noise(session: Session, count: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Pictures for our engine, and the same ones for the others, normalised.
+
+    Where the first layer works on bytes, bytes are what a user has and what our engine gets.  They are the same
+    pictures: normalised by the mean and std of the file they are quantized back to these bytes (docs/format.md).
+    """
+    shape, contract = (count, *session.input_shape), session.graph.input
+    random = np.random.default_rng(1)
+    if session.takes_bytes and contract.mean and contract.std:
+        pixels = random.integers(0, 256, shape, np.uint8)
+        return pixels, normalise(pixels.transpose(0, 2, 3, 1), contract.mean, contract.std)
+    images = random.normal(size=shape).astype(np.float32)
+    return images, images

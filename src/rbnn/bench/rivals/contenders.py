@@ -1,0 +1,164 @@
+"""The same network on our engine and on others, ready to race.
+
+A contender is a function without arguments that answers one batch.  Others run the float twin, as float32 and as int8;
+OpenVINO also runs the bits, by its binary convolution.
+"""
+
+import importlib.util
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn.bench.float_twin import float_twin, without_bytes
+from rbnn.bench.race import race
+from rbnn.packed.graph import Graph
+from rbnn.packed.session import Session
+
+Images = NDArray[np.float32]
+Call = Callable[[], Any]
+
+ENGINES: dict[str, tuple[str, ...]] = {
+    "torch": ("torch",),
+    "onnxruntime": ("onnxruntime", "onnx"),
+    "openvino": ("openvino", "onnx", "onnxruntime"),
+}
+"""Engines to compare with → the packages that they need (ONNX Runtime's tools make OpenVINO's int8 network too)."""
+CALIBRATION_PICTURES = 4
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An engine with the network in it."""
+
+    engine: str
+    numbers: str
+    """float32, int8 or 1-bit."""
+    call: Call
+    pictures: str = "float32"
+    """What it is given: float32, normalised beforehand, or uint8."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.engine} {self.numbers}"
+
+
+def missing(engine: str) -> str | None:
+    """What to do where an engine is not installed."""
+    lacking = [package for package in ENGINES[engine] if importlib.util.find_spec(package) is None]
+    extra = "train" if lacking == ["torch"] else "bench"
+    return f"{engine} is left out: pip install 'rbnn[{extra}]' (lacks {', '.join(lacking)})" if lacking else None
+
+
+def our_engine(session: Session, pictures: NDArray[Any]) -> Contender:
+    return Contender("rbnn", "1-bit", lambda: session(pictures), str(pictures.dtype))
+
+
+def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> Iterator[Contender]:
+    """The contenders of these engines, which are installed."""
+    twin = float_twin(graph)
+    if "torch" in engines:
+        yield Contender("torch", "float32", _torch(twin, images, threads))
+    if not {"onnxruntime", "openvino"} & set(engines):
+        return
+    from rbnn.bench.rivals.onnx_model import to_onnx
+
+    whole = to_onnx(twin, len(images)).SerializeToString()
+    small = _int8(whole, images)
+    if "onnxruntime" in engines:
+        yield Contender("onnxruntime", "float32", _onnxruntime(whole, images, threads))
+        yield Contender("onnxruntime", "int8", _onnxruntime(small, images, threads))
+    if "openvino" in engines:
+        from rbnn.bench.rivals.openvino_model import to_openvino
+
+        yield Contender("openvino", "float32", _openvino(to_openvino(twin, len(images)), images, threads))
+        yield Contender("openvino", "int8", _openvino(small, images, threads))
+        yield Contender("openvino", "1-bit", _openvino(to_openvino(without_bytes(graph), len(images)), images, threads))
+
+
+def _torch(twin: Graph, images: Images, threads: int) -> Call:
+    """In the memory format that is faster for this network."""
+    import torch
+
+    from rbnn.bench.rivals.torch_module import to_torch
+
+    torch.set_num_threads(threads)
+    calls: dict[str, Call] = {}
+    for memory in (torch.contiguous_format, torch.channels_last):
+        module = to_torch(twin, len(images)).to(memory_format=memory)  # type: ignore[call-overload]
+        batch = torch.from_numpy(images).to(memory_format=memory)
+        calls[str(memory)] = torch.inference_mode()(lambda module=module, batch=batch: module(batch).numpy())
+    times = race(calls, 0.1)
+    return calls[min(times, key=lambda memory: times[memory].best)]
+
+
+def _onnxruntime(model: bytes, images: Images, threads: int) -> Call:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, {"image": images})[0]
+
+
+def _openvino(model: Any, images: Images, threads: int) -> Call:
+    from rbnn.bench.rivals.openvino_model import core
+
+    if isinstance(model, bytes):
+        model = core().read_model(model, b"")
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    request = core().compile_model(model, "CPU", settings).create_infer_request()
+    return lambda: request.infer({0: images})[0]
+
+
+def _int8(model: bytes, images: Images) -> bytes:
+    """The float model after static quantisation: int8 weights per channel, uint8 activations, ranges from a few
+    pictures of noise, since speed does not depend on them.  Weights use 7 of their bits: with 8 the sums of a CPU
+    without VNNI overflow."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Noise(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            rng = np.random.default_rng(0)
+            self.batches = iter(
+                [rng.normal(size=images.shape).astype(np.float32) for _ in range(CALIBRATION_PICTURES)]
+            )  # fmt: skip
+
+        def get_next(self) -> dict[str, Images] | None:
+            batch = next(self.batches, None)
+            return None if batch is None else {"image": batch}
+
+    with tempfile.TemporaryDirectory() as directory, _quiet():
+        whole, prepared, small = (Path(directory) / f"{name}.onnx" for name in ("whole", "prepared", "small"))
+        whole.write_bytes(model)
+        quant_pre_process(whole, prepared, skip_symbolic_shape=True)
+        quantize_static(
+            prepared,
+            small,
+            Noise(),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            reduce_range=True,
+        )
+        return small.read_bytes()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the advice that the quantiser logs."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,125 @@
+"""A graph, bits included, as an OpenVINO model.
+
+Its binary convolution is right only for activations of 0 and 1 that stand for −1 and +1, made by a FakeQuantize of two
+levels, and for weights of type u1 in the order O, C, kh, kw, lowest bit first.  With −1 and +1 it computes nonsense
+without a word: whoever uses it should compare (`rbnn.bench.rivals.exactness`).
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset1, opset14
+
+from rbnn.bench.rivals.amx import avoid_deadly_amx
+from rbnn.bench.rivals.translate import Array, Window, translate
+from rbnn.packed.graph import Graph
+
+
+@cache
+def core() -> ov.Core:
+    """One for the process, never given back: with its last core OpenVINO frees the stack that it told the system to run
+    signal handlers on, and the next signal (a child that ends, Ctrl-C) ends the process."""
+    avoid_deadly_amx()
+    return ov.Core()
+
+
+def to_openvino(graph: Graph, batch: int) -> Any:
+    """The ``ov.Model`` that takes (batch, C, H, W) and gives (batch, O, H', W')."""
+    height, width, channels = graph.buffers[graph.input.buffer].shape
+    image = opset14.parameter([batch, channels, height, width], np.float32)
+    return ov.Model([translate(graph, _Nodes(), image, batch)], [image], "rbnn")
+
+
+class _Nodes:
+    """A builder whose values are nodes of OpenVINO."""
+
+    def constant(self, array: Array) -> Any:
+        return opset14.constant(np.array(array, order="C"))
+
+    def conv(self, x: Any, weight: Array, bias: Array | None, window: Window, groups: int) -> Any:
+        if groups == 1:
+            y = opset14.convolution(x, self.constant(weight), *_window(window))
+        else:
+            grouped = weight.reshape(groups, len(weight) // groups, *weight.shape[1:])
+            y = opset14.group_convolution(x, self.constant(grouped), *_window(window))
+        return y if bias is None else opset14.add(y, self.constant(bias.reshape(1, -1, 1, 1)))
+
+    def linear(self, x: Any, weight: Array, bias: Array | None) -> Any:
+        flat = opset14.squeeze(x, self.constant(np.array([2, 3])))
+        y = opset14.matmul(flat, self.constant(weight), False, True)
+        if bias is not None:
+            y = opset14.add(y, self.constant(bias.reshape(1, -1)))
+        return opset14.unsqueeze(y, self.constant(np.array([2, 3])))
+
+    def add(self, a: Any, b: Any) -> Any:
+        return opset14.add(a, b)
+
+    def multiply(self, a: Any, b: Any) -> Any:
+        return opset14.multiply(a, b)
+
+    def activation(self, x: Any, name: str, numbers: Sequence[float], slope: Array | None) -> Any:
+        if name in ("hardtanh", "relu6"):
+            low, high = numbers or (0.0, 6.0)
+            return opset14.clamp(x, float(low), float(high))
+        if name in ("prelu", "leaky_relu"):
+            return opset14.prelu(x, self.constant(np.array(numbers, np.float32) if slope is None else slope))
+        functions = {
+            "relu": opset14.relu, "sigmoid": opset14.sigmoid, "hardswish": opset14.hswish, "abs": opset14.absolute,
+        }  # fmt: skip
+        return functions[name](x)
+
+    def max_pool(self, x: Any, window: Window) -> Any:
+        padding = list(window.padding)
+        return opset14.max_pool(
+            x, list(window.stride), list(window.dilation), padding, padding, list(window.kernel), _rounding(window)
+        ).output(0)
+
+    def avg_pool(self, x: Any, window: Window, count_padding: bool) -> Any:
+        padding, exclude = list(window.padding), not count_padding
+        return opset14.avg_pool(
+            x, list(window.stride), padding, padding, list(window.kernel), exclude, _rounding(window)
+        )  # fmt: skip
+
+    def reduce(self, x: Any, how: str, axes: tuple[int, ...]) -> Any:
+        function = opset14.reduce_mean if how == "mean" else opset14.reduce_max
+        return function(x, self.constant(np.array(axes)), True)
+
+    def concat(self, values: Sequence[Any], axis: int) -> Any:
+        return opset14.concat(list(values), axis)
+
+    def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
+        return opset14.reshape(x, self.constant(np.array(shape)), False)
+
+    def transpose(self, x: Any, axes: tuple[int, ...]) -> Any:
+        return opset14.transpose(x, self.constant(np.array(axes)))
+
+    def slice(self, x: Any, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> Any:
+        bounds = [self.constant(np.array(each)) for each in (start, stop, step, (1, 2, 3))]
+        return opset14.slice(x, *bounds)
+
+    def pad(self, x: Any, before: Sequence[int], after: Sequence[int], value: float) -> Any:
+        margins = [self.constant(np.array([0, *each])) for each in (before, after)]
+        return opset14.pad(x, *margins, "constant", self.constant(np.array(value, np.float32)))
+
+    def binarize(self, x: Any, level: Array) -> Any:
+        low, high = (self.constant(np.full((1, 1, 1, 1), number, np.float32)) for number in (0, 1))
+        border = self.constant(level)  # one per channel: with a single number some networks crash the process
+        return opset14.fake_quantize(x, border, border, low, high, 2)
+
+    def binary_conv(self, x: Any, weight: Array, window: Window, pad: int) -> Any:
+        signs = ov.Tensor(ov.Type.u1, ov.Shape(list(weight.shape)))
+        signs.data[:] = np.packbits((weight > 0).reshape(-1), bitorder="little")
+        weights = opset14.constant(signs)
+        return opset1.binary_convolution(x, weights, *_window(window), "xnor-popcount", float(pad))
+
+
+def _window(window: Window) -> tuple[list[int], list[int], list[int], list[int]]:
+    padding = list(window.padding)
+    return list(window.stride), padding, padding, list(window.dilation)
+
+
+def _rounding(window: Window) -> str:
+    return "ceil_torch" if window.ceil else "floor"

@@ -1,0 +1,269 @@
+"""A graph in the words of another engine.
+
+`translate` walks the operations once; a `Builder` says what each primitive is called there.  Pictures are N×C×H×W.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Operation
+from rbnn.packed.oracle import unpack
+
+Array = NDArray[Any]
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a kernel passes over a picture; pairs are (height, width)."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    ceil: bool
+
+    @classmethod
+    def of(cls, operation: Operation) -> "Window":
+        given = operation.attributes
+        kernel = tuple(given["kernel"])
+        step = (1, 1) if operation.kind in ("float_conv", "binary_conv") else kernel
+        return cls(
+            kernel,
+            tuple(given.get("stride", step)),
+            tuple(given.get("padding", (0, 0))),
+            tuple(given.get("dilation", (1, 1))),
+            bool(given.get("ceil", False)),
+        )
+
+
+class Builder(Protocol[V]):
+    """The primitives of an engine.  ``V`` is its handle of a value."""
+
+    def constant(self, array: Array) -> V: ...
+    def conv(self, x: V, weight: Array, bias: Array | None, window: Window, groups: int) -> V: ...
+    def linear(self, x: V, weight: Array, bias: Array | None) -> V:
+        """(N, C, 1, 1) → (N, O, 1, 1), weight (O, C)"""
+        ...
+
+    def add(self, a: V, b: V) -> V: ...
+    def multiply(self, a: V, b: V) -> V: ...
+    def activation(self, x: V, name: str, numbers: Sequence[float], slope: Array | None) -> V: ...
+    def max_pool(self, x: V, window: Window) -> V: ...
+    def avg_pool(self, x: V, window: Window, count_padding: bool) -> V: ...
+    def reduce(self, x: V, how: str, axes: tuple[int, ...]) -> V:
+        """``how`` is mean or max; the axes stay with length 1."""
+        ...
+
+    def concat(self, values: Sequence[V], axis: int) -> V: ...
+    def reshape(self, x: V, shape: tuple[int, ...]) -> V: ...
+    def transpose(self, x: V, axes: tuple[int, ...]) -> V: ...
+    def slice(self, x: V, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> V:
+        """Channels, rows and columns."""
+        ...
+
+    def pad(self, x: V, before: Sequence[int], after: Sequence[int], value: float) -> V: ...
+    def binarize(self, x: V, level: Array) -> V:
+        """What ``binary_conv`` takes: whether x is above the level of its channel, (1, C, 1, 1)."""
+        ...
+
+    def binary_conv(self, x: V, weight: Array, window: Window, pad: int) -> V:
+        """Whole numbers: padded taps count as ``pad``."""
+        ...
+
+
+@dataclass
+class _Signs:
+    """Bits, as the values that they are the signs of: pools can then work on those."""
+
+    value: Any
+    level: Array
+    """(1, C, 1, 1), or one number for all channels."""
+    binarized: Any = None
+    """What binary convolutions take, once one of them has asked."""
+
+
+def translate(graph: Graph, builder: Builder[V], image: V, batch: int) -> V:
+    """The graph's output, made from ``image``."""
+    values: dict[str, Any] = {graph.input.buffer: image}
+    for operation in graph.operations:
+        _Step(graph, builder, operation, values, batch).run()
+    answer: V = values[graph.output]
+    return answer
+
+
+def _columns(array: Array) -> Array:
+    """One number per channel, as a picture."""
+    return array.astype(np.float32).reshape(1, -1, 1, 1)
+
+
+@dataclass(frozen=True)
+class _Step:
+    graph: Graph
+    builder: Builder[Any]
+    operation: Operation
+    values: dict[str, Any]
+    batch: int
+
+    def run(self) -> None:
+        operation = self.operation
+        made = getattr(self, f"_{operation.kind}")()
+        for role, name in operation.outputs.items():
+            self.values[name] = made
+            if role == "bits" and not isinstance(made, _Signs):
+                level = self.tensor("level")
+                self.values[name] = _Signs(made, _columns(np.zeros(1) if level is None else level))
+
+    def input(self, role: str) -> Any:
+        return self.values[self.operation.inputs[role]]
+
+    def shape(self, role: str) -> tuple[int, int, int]:
+        return self.graph.buffers[self.operation.inputs[role]].shape
+
+    def tensor(self, role: str) -> Array | None:
+        name = self.operation.tensors.get(role)
+        return None if name is None else self.graph.tensors[name]
+
+    def affine(self, x: Any) -> Any:
+        """x · scale + shift, as far as there are such tensors."""
+        for role, combine in (("scale", self.builder.multiply), ("shift", self.builder.add)):
+            numbers = self.tensor(role)
+            if numbers is not None:
+                x = combine(x, self.builder.constant(_columns(numbers)))
+        return x
+
+    def finish(self, x: Any) -> Any:
+        if "residual" in self.operation.inputs:
+            x = self.builder.add(x, self.input("residual"))
+        return self.activate(x)
+
+    def activate(self, x: Any) -> Any:
+        if "activation" not in self.operation.attributes:
+            return x
+        name, *numbers = self.operation.attributes["activation"]
+        return self.builder.activation(x, name, numbers, self.tensor("slope"))
+
+    def _float_conv(self) -> Any:
+        """The scale goes into the weights and the shift becomes the bias, as every engine would fold them."""
+        weight, scale, shift = (self.tensor(role) for role in ("weight", "scale", "shift"))
+        assert weight is not None
+        weight = weight.astype(np.float32).transpose(0, 3, 1, 2)
+        if scale is not None:
+            weight = weight * scale[:, None, None, None]
+        groups, window = self.operation.attributes.get("groups", 1), Window.of(self.operation)
+        if self.shape("x")[:2] == window.kernel == (1, 1) and groups == 1 and window.padding == (0, 0):
+            return self.finish(self.builder.linear(self.input("x"), weight[:, :, 0, 0], shift))
+        return self.finish(
+            self.builder.conv(self.input("x"), np.ascontiguousarray(weight), shift, window, groups)
+        )  # fmt: skip
+
+    def _binary_conv(self) -> Any:
+        signs: _Signs = self.input("x")
+        channels = self.shape("x")[2]
+        if signs.binarized is None:
+            signs.binarized = self.builder.binarize(signs.value, np.broadcast_to(signs.level, (1, channels, 1, 1)))
+        packed = self.tensor("weight")
+        assert packed is not None
+        weight = unpack(packed, channels).transpose(0, 3, 1, 2)
+        pad = self.operation.attributes.get("pad", 0)
+        sums = self.builder.binary_conv(signs.binarized, weight, Window.of(self.operation), pad)
+        threshold = self.tensor("threshold")
+        if threshold is not None:
+            return _Signs(sums, _columns(threshold))
+        return self.finish(self.affine(sums))
+
+    def _pack(self) -> Any:
+        x, level = self.affine(self.input("x")), self.operation.attributes.get("level", 0.0)
+        if level == "mean":
+            turned = self.builder.multiply(
+                self.builder.reduce(x, "mean", (1, 2, 3)), self.builder.constant(_columns(-np.ones(1)))
+            )
+            return self.builder.add(x, turned)
+        numbers = self.tensor("level")
+        return _Signs(x, _columns(np.full(1, level) if numbers is None else numbers))
+
+    def _max_pool_bits(self) -> Any:
+        signs, packed = self.input("x"), self.tensor("invert")
+        value, turn = signs.value, None
+        if packed is not None and packed.any():
+            turn = self.builder.constant(_columns(-unpack(packed, self.shape("x")[2])))
+            value = self.builder.multiply(value, turn)
+        value = self.builder.max_pool(value, Window.of(self.operation))
+        return _Signs(value if turn is None else self.builder.multiply(value, turn), signs.level)
+
+    def _affine(self) -> Any:
+        return self.affine(self.input("x"))
+
+    def _activation(self) -> Any:
+        return self.activate(self.input("x"))
+
+    def _max_pool(self) -> Any:
+        return self.builder.max_pool(self.input("x"), Window.of(self.operation))
+
+    def _avg_pool(self) -> Any:
+        count_padding = self.operation.attributes.get("count_padding", True)
+        return self.builder.avg_pool(self.input("x"), Window.of(self.operation), count_padding)
+
+    def _adaptive_max_pool(self) -> Any:
+        return self.adaptive("max")
+
+    def _adaptive_avg_pool(self) -> Any:
+        return self.adaptive("mean")
+
+    def adaptive(self, how: str) -> Any:
+        """Cell (i, j) is taken from rows ⌊i·H/h⌋ … ⌈(i + 1)·H/h⌉ and the columns alike."""
+        (height, width, channels), (rows, columns) = self.shape("x"), self.operation.attributes["size"]
+        lines = []
+        for i in range(rows):
+            cells = []
+            for j in range(columns):
+                start = 0, i * height // rows, j * width // columns
+                stop = channels, -(-(i + 1) * height // rows), -(-(j + 1) * width // columns)
+                part = self.builder.slice(self.input("x"), start, stop, (1, 1, 1))
+                cells.append(self.builder.reduce(part, how, (2, 3)))
+            lines.append(self.builder.concat(cells, 3))
+        return self.builder.concat(lines, 2)
+
+    def _mean(self) -> Any:
+        axes = (2, 3) if self.operation.attributes["over"] == "hw" else (1,)
+        return self.builder.reduce(self.input("x"), "mean", axes)
+
+    def _add(self) -> Any:
+        return self.builder.add(self.input("a"), self.input("b"))
+
+    def _multiply(self) -> Any:
+        return self.builder.multiply(self.input("a"), self.input("b"))
+
+    def _concat(self) -> Any:
+        return self.builder.concat([self.input(f"x{i}") for i in range(len(self.operation.inputs))], 1)
+
+    def _reshape(self) -> Any:
+        height, width, channels = self.graph.buffers[self.operation.outputs["float"]].shape
+        x = self.input("x")
+        if self.operation.attributes["order"] == "chw":
+            return self.builder.reshape(x, (self.batch, channels, height, width))
+        x = self.builder.reshape(self.builder.transpose(x, (0, 2, 3, 1)), (self.batch, height, width, channels))
+        return self.builder.transpose(x, (0, 3, 1, 2))
+
+    def _slice(self) -> Any:
+        start, stop, step = self.triples("start", "stop", "step")
+        return self.builder.slice(self.input("x"), start, stop, step)
+
+    def _pad(self) -> Any:
+        before, after = self.triples("before", "after")
+        return self.builder.pad(self.input("x"), before, after, float(self.operation.attributes.get("value", 0.0)))
+
+    def triples(self, *roles: str) -> list[tuple[int, int, int]]:
+        """(height, width, channels) as (channels, height, width)."""
+        given = (self.operation.attributes[role] for role in roles)
+        return [(channels, height, width) for height, width, channels in given]
+
+    def _constant(self) -> Any:
+        value = self.tensor("value")
+        assert value is not None
+        return self.builder.constant(np.repeat(value.transpose(2, 0, 1)[None], self.batch, 0))

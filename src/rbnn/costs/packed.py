@@ -1,0 +1,108 @@
+"""What each operation of a packed network costs: bits, bytes, multiply-accumulates (MACs) and time.  No torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Operation
+from rbnn.packed.session import Session
+
+CLOCK = 1e-9
+"""Seconds that the clock can tell apart: nothing takes less."""
+
+
+@dataclass(frozen=True)
+class OperationCosts:
+    """One operation, for one picture."""
+
+    name: str
+    kind: str
+    bits: int
+    """Of a weight; 0 where there are none."""
+    weight: tuple[int, ...]
+    """O, C (of one group), kh, kw."""
+    output: tuple[int, int, int]
+    """Channels, height, width."""
+    binary_macs: int
+    float_macs: int
+    """All multiply-adds that are not of bits."""
+    bytes: int
+    """Tensors in the file; one that several operations share counts for the first."""
+    bit_bytes: int
+    """Of these, packed signs."""
+    float_bytes: int
+    """The same in the float twin: 4 bytes for each weight."""
+    seconds: float
+    """The least of several runs."""
+
+    @property
+    def macs(self) -> int:
+        return self.binary_macs + self.float_macs
+
+    @property
+    def gmacs(self) -> float:
+        """10⁹ multiply-adds per second."""
+        return self.macs / max(self.seconds, CLOCK) / 1e9
+
+
+@dataclass(frozen=True)
+class PackedCosts:
+    """A packed network as a whole."""
+
+    operations: list[OperationCosts]
+    file_bytes: int
+    centred: list[str]
+    """Operations that subtract the mean of each picture."""
+
+    def total(self, what: str) -> Any:
+        """The sum of a field over all operations."""
+        return sum(getattr(each, what) for each in self.operations)
+
+    def share_of_time(self, operations: Sequence[OperationCosts]) -> float:
+        return float(sum(each.seconds for each in operations) / max(self.total("seconds"), CLOCK))
+
+
+def packed_costs(graph: Graph, file_bytes: int, threads: int = 1, repeats: int = 50) -> PackedCosts:
+    """Counts, and times on this machine of a picture of noise."""
+    session = Session(graph, threads)
+    image = np.random.default_rng(0).normal(size=(1, *session.input_shape)).astype(np.float32)
+    seen: set[str] = set()
+    found = []
+    for operation, seconds in session.profile(image, repeats):
+        found.append(_costs(graph, operation, seconds, seen))
+        seen.update(operation.tensors.values())
+    centred = [each.name for each in graph.operations if each.attributes.get("level") == "mean"]
+    return PackedCosts(found, file_bytes, centred)
+
+
+def _costs(graph: Graph, operation: Operation, seconds: float, seen: set[str]) -> OperationCosts:
+    height, width, channels = graph.buffers[next(iter(operation.outputs.values()))].shape
+    new = set(operation.tensors.values()) - seen
+    size = twin_size = sum(graph.tensors[name].nbytes for name in new)
+    bits, bit_bytes, macs = 0, 0, 0
+    weight: tuple[int, ...] = ()
+    if "weight" in operation.tensors:
+        stored = graph.tensors[operation.tensors["weight"]]
+        bits = 1 if operation.kind == "binary_conv" else 8 * stored.itemsize
+        inside = graph.buffers[operation.inputs["x"]].shape[2] // operation.attributes.get("groups", 1)
+        weight = stored.shape[0], inside, *stored.shape[1:3]
+        macs = height * width * int(np.prod(weight))
+        if operation.tensors["weight"] in new:
+            twin_size += 4 * int(np.prod(weight)) - stored.nbytes
+            bit_bytes = stored.nbytes if bits == 1 else 0
+    return OperationCosts(
+        name=operation.name,
+        kind=operation.kind,
+        bits=bits,
+        weight=weight,
+        output=(channels, height, width),
+        binary_macs=macs if bits == 1 else 0,
+        float_macs=0 if bits == 1 else macs,
+        bytes=size,
+        bit_bytes=bit_bytes,
+        float_bytes=twin_size,
+        seconds=seconds,
+    )

@@ -1,0 +1,383 @@
+"""The float operations: for each function of torch one of the same name and parameters that writes its steps.
+
+A handler takes its call and torch's own arguments, in which a tensor that flows through the network is a Place, and
+returns the buffer of the result.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rbnn.exporting.draft import Array, Step, TorchValue
+from rbnn.exporting.traced_call import Call, Place, pair
+
+
+def identity(call: Call, x: Place, *_: Any, **__: Any) -> str:
+    return x.buffer
+
+
+def dropout(call: Call, x: Place, p: float = 0.5, training: bool = True, inplace: bool = False) -> str:
+    if training:
+        raise call.fail("it is on in evaluation mode too: pass training=self.training")
+    return x.buffer
+
+
+# Convolution and linear
+
+
+def conv2d(
+    call: Call,
+    x: Place,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> str:
+    filters = constant(call, weight, "weight")
+    around = sides(padding, list(filters.shape[2:]), pair(dilation))
+    buffer = x.buffer
+    if any(before != after for before, after in around):  # "same" with an even kernel
+        buffer = pad_picture(call, x, around)
+        around = [(0, 0), (0, 0)]
+    attributes = {
+        "kernel": list(filters.shape[2:]),
+        "stride": pair(stride),
+        "padding": [before for before, _ in around],
+        "dilation": pair(dilation),
+        "groups": int(groups),
+    }
+    tensors = {"weight": call.array(filters.permute(0, 2, 3, 1))} | bias_of(call, bias)
+    return call.write("float_conv", {"x": buffer}, tensors, attributes)
+
+
+def linear(call: Call, x: Place, weight: Any, bias: Any = None) -> str:
+    if x.value.dim() != 2:
+        raise call.fail(f"a linear layer takes vectors (N, C), here it gets {tuple(x.value.shape)}: flatten first")
+    filters = constant(call, weight, "weight")
+    tensors = {"weight": call.array(filters[:, None, None])} | bias_of(call, bias)
+    return call.write("float_conv", {"x": x.buffer}, tensors, {"kernel": [1, 1]})
+
+
+def constant(call: Call, tensor: Any, what: str) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise call.fail(f"its {what} is computed from the pictures")
+    return tensor
+
+
+def bias_of(call: Call, bias: Any) -> dict[str, Array]:
+    return {} if bias is None else {"shift": call.array(constant(call, bias, "bias"))}
+
+
+def sides(padding: Any, kernel: list[int], dilation: list[int]) -> list[tuple[int, int]]:
+    """Padding before and after, for height and width; torch puts the odd pixel of ``same`` behind."""
+    if padding == "valid":
+        return [(0, 0), (0, 0)]
+    if padding == "same":
+        reaches = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return [(reach // 2, reach - reach // 2) for reach in reaches]
+    return [(each, each) for each in pair(padding)]
+
+
+def pad_picture(call: Call, x: Place, around: list[tuple[int, int]]) -> str:
+    (top, bottom), (left, right) = around
+    height, width, channels = call.shape_of(x.value)
+    return call.hidden(
+        "pad", {"x": x.buffer}, (height + top + bottom, width + left + right, channels),
+        attributes={"before": [top, left, 0], "after": [bottom, right, 0]}, part=".pad",
+    )  # fmt: skip
+
+
+# Affine
+
+
+def batch_norm(
+    call: Call,
+    x: Place,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> str:
+    """``γ (x − mean)/√(var + ε) + β = scale x + shift``."""
+    if training or running_mean is None or running_var is None:
+        raise call.fail("a batch norm without running statistics depends on the other pictures of its batch")
+    scale = 1 / np.sqrt(call.array(running_var) + eps)
+    scale = scale if weight is None else scale * call.array(weight)
+    shift = (0.0 if bias is None else call.array(bias)) - call.array(running_mean) * scale
+    return affine(call, x, scale, shift)
+
+
+def affine(call: Call, x: Place, scale: Any, shift: Any, part: str = "", value: Tensor | None = None) -> str:
+    channels = (call.shape_of(x.value)[2],)
+    tensors = {"scale": np.broadcast_to(scale, channels) * 1.0, "shift": np.broadcast_to(shift, channels) * 1.0}
+    return call.write("affine", {"x": x.buffer}, tensors, part=part, value=value)
+
+
+def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> str:
+    if isinstance(a, Place) and isinstance(b, Place):
+        if alpha != 1:
+            b = Place(affine(call, b, alpha, 0.0, ".times", b.value * alpha), b.value * alpha)
+        return _two(call, "add", a, b)
+    if isinstance(b, Place):
+        return add(call, b, a) if alpha == 1 else _with_constant(call, b, a, scale=float(alpha))
+    return _with_constant(call, a, b if alpha == 1 else b * alpha)
+
+
+def sub(call: Call, a: Any, b: Any, *, alpha: float = 1) -> str:
+    return add(call, a, b, alpha=-alpha)
+
+
+def neg(call: Call, x: Place) -> str:
+    return affine(call, x, -1.0, 0.0)
+
+
+def mul(call: Call, a: Any, b: Any) -> str:
+    if isinstance(a, Place) and isinstance(b, Place):
+        return _two(call, "multiply", a, b)
+    x, factor = (a, b) if isinstance(a, Place) else (b, a)
+    values = _per_channel(call, x, factor)
+    if values is not None:
+        return affine(call, x, values, 0.0)
+    return call.write("multiply", {"a": x.buffer, "b": _constant_picture(call, x, factor)})
+
+
+def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> str:
+    if isinstance(b, Place) or rounding_mode is not None:
+        raise call.fail("only a division by a constant is")
+    return mul(call, a, 1 / (b.double() if isinstance(b, Tensor) else b))
+
+
+def _two(call: Call, kind: str, a: Place, b: Place) -> str:
+    if a.value.dim() != b.value.dim():
+        raise call.fail(f"shapes {tuple(a.value.shape)} and {tuple(b.value.shape)} do not stand side by side")
+    return call.write(kind, {"a": a.buffer, "b": b.buffer})
+
+
+def _with_constant(call: Call, x: Place, term: Any, scale: float = 1.0) -> str:
+    values = _per_channel(call, x, term)
+    if values is not None:
+        return affine(call, x, scale, values)
+    if scale != 1:
+        x = Place(affine(call, x, scale, 0.0, ".times", x.value * scale), x.value * scale)
+    return call.write("add", {"a": x.buffer, "b": _constant_picture(call, x, term)})
+
+
+def _full(call: Call, x: Place, term: Any) -> Tensor:
+    """A constant in as many dimensions as x has, the batch's 1."""
+    tensor = torch.as_tensor(term)
+    if tuple(call.result.shape) != tuple(x.value.shape):
+        raise call.fail(f"a constant of the shape {tuple(tensor.shape)} makes {tuple(x.value.shape)} larger")
+    tensor = tensor.reshape(*[1] * (x.value.dim() - tensor.dim()), *tensor.shape)
+    if tensor.shape[0] != 1:
+        raise call.fail("a constant with a value for each picture of the batch belongs to one batch alone")
+    return tensor
+
+
+def _per_channel(call: Call, x: Place, term: Any) -> Array | None:
+    """One number per channel, if a constant is that."""
+    tensor = _full(call, x, term)
+    if any(side != 1 for side in tensor.shape[2:]):
+        return None
+    return np.broadcast_to(call.array(tensor).reshape(-1), (x.value.shape[1],))
+
+
+def _constant_picture(call: Call, x: Place, term: Any) -> str:
+    tensor = _full(call, x, term)
+    height, width, channels = call.shape_of(tensor)
+    values = call.array(tensor).reshape(channels, height, width).transpose(1, 2, 0)
+    return call.hidden("constant", {}, (height, width, channels), {"value": values}, part=".constant")
+
+
+# Activations
+
+
+def _activation(call: Call, x: Place, *words: Any, **tensors: Array) -> str:
+    return call.write("activation", {"x": x.buffer}, tensors, {"activation": list(words)})
+
+
+def hardtanh(call: Call, x: Place, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> str:
+    return _activation(call, x, "hardtanh", float(min_val), float(max_val))
+
+
+def clamp(call: Call, x: Place, min: Any = None, max: Any = None) -> str:
+    if not isinstance(min, int | float) or not isinstance(max, int | float):
+        raise call.fail("both ends of a clamp must be numbers")
+    return hardtanh(call, x, min, max)
+
+
+def relu(call: Call, x: Place, inplace: bool = False) -> str:
+    return _activation(call, x, "relu")
+
+
+def relu6(call: Call, x: Place, inplace: bool = False) -> str:
+    return _activation(call, x, "relu6")
+
+
+def leaky_relu(call: Call, x: Place, negative_slope: float = 0.01, inplace: bool = False) -> str:
+    return _activation(call, x, "leaky_relu", float(negative_slope))
+
+
+def prelu(call: Call, x: Place, weight: Any) -> str:
+    slope = np.broadcast_to(call.array(constant(call, weight, "slope")), (x.value.shape[1],)) * 1.0
+    return _activation(call, x, "prelu", slope=slope)
+
+
+def sigmoid(call: Call, x: Place) -> str:
+    return _activation(call, x, "sigmoid")
+
+
+def hardswish(call: Call, x: Place, inplace: bool = False) -> str:
+    return _activation(call, x, "hardswish")
+
+
+# Pools and means
+
+
+def max_pool2d(
+    call: Call,
+    x: Place,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> str:
+    if return_indices:
+        raise call.fail("the places of the maxima are not kept")
+    attributes = _window(kernel_size, stride, padding, ceil_mode) | {"dilation": pair(dilation)}
+    return call.write("max_pool", {"x": x.buffer}, attributes=attributes)
+
+
+def avg_pool2d(
+    call: Call,
+    x: Place,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> str:
+    if divisor_override is not None:
+        raise call.fail("divisor_override is not supported")
+    attributes = _window(kernel_size, stride, padding, ceil_mode) | {"count_padding": bool(count_include_pad)}
+    return call.write("avg_pool", {"x": x.buffer}, attributes=attributes)
+
+
+def _window(kernel: Any, stride: Any, padding: Any, ceil: bool) -> dict[str, Any]:
+    stride = kernel if stride is None or stride == [] else stride
+    return {"kernel": pair(kernel), "stride": pair(stride), "padding": pair(padding), "ceil": bool(ceil)}
+
+
+def adaptive_avg_pool2d(call: Call, x: Place, output_size: Any) -> str:
+    return call.write("adaptive_avg_pool", {"x": x.buffer}, attributes={"size": list(call.result.shape[2:])})
+
+
+def adaptive_max_pool2d(call: Call, x: Place, output_size: Any, return_indices: bool = False) -> str:
+    if return_indices:
+        raise call.fail("the places of the maxima are not kept")
+    return call.write("adaptive_max_pool", {"x": x.buffer}, attributes={"size": list(call.result.shape[2:])})
+
+
+def mean(call: Call, x: Place, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> str:
+    dims = x.value.dim()
+    given = range(dims) if dim is None else dim if isinstance(dim, tuple | list) else [dim]
+    over = {int(each) % dims for each in given}
+    if over == set(range(2, dims)):
+        return call.write("mean", {"x": x.buffer}, attributes={"over": "hw"})
+    if over == {1} and keepdim:
+        return call.write("mean", {"x": x.buffer}, attributes={"over": "c"})
+    raise call.fail("a mean is taken over height and width, or over channels with keepdim=True")
+
+
+# Shapes
+
+
+def reshape(call: Call, x: Place, *_: Any, **__: Any) -> str:
+    """flatten, view, reshape, squeeze, unsqueeze: whatever leaves the values in torch's order."""
+    before, after = call.shape_of(x.value), call.shape_of(call.result)
+    if call.result.shape[0] != x.value.shape[0]:
+        raise call.fail("pictures of a batch must stay apart: keep the first dimension")
+    if before == after:
+        return x.buffer
+    plain = 1 in (before[2], before[0] * before[1]) and 1 in (after[2], after[0] * after[1])
+    return call.write("reshape", {"x": x.buffer}, attributes={"order": "hwc" if plain else "chw"})
+
+
+def cat(call: Call, tensors: Any, dim: int = 0) -> str:
+    if not all(isinstance(each, Place) for each in tensors):
+        raise call.fail("one of the parts is a constant")
+    if int(dim) % tensors[0].value.dim() != 1:
+        raise call.fail("only channels (dim=1) can be joined")
+    return call.write("concat", {f"x{index}": each.buffer for index, each in enumerate(tensors)})
+
+
+def getitem(call: Call, x: Place, index: Any) -> str:
+    ranges = list(index) if isinstance(index, tuple) else [index]
+    if not all(isinstance(each, slice) for each in ranges) or len(ranges) > x.value.dim():
+        raise call.fail("only slices like x[:, 2:8, ::2, ::2] can be taken")
+    spans = [range(side)[cut] for side, cut in zip(x.value.shape, ranges, strict=False)]
+    spans += [range(side) for side in x.value.shape[len(spans) :]]
+    if spans[0] != range(x.value.shape[0]):
+        raise call.fail("pictures of a batch must stay together: the first slice must be a plain ':'")
+    if not all(spans):
+        raise call.fail("the slice is empty")
+    channels, *places = spans[1:]
+    placed = [*([range(1)] * (2 - len(places))), *places, channels]
+    return call.write(
+        "slice", {"x": x.buffer},
+        attributes={
+            "start": [span[0] for span in placed],
+            "stop": [span[-1] + 1 for span in placed],
+            "step": [span.step for span in placed],
+        },
+    )  # fmt: skip
+
+
+def pad(call: Call, x: Place, pad: Any, mode: str = "constant", value: float | None = None) -> str:
+    if mode != "constant" or any(each < 0 for each in pad):
+        raise call.fail("padding is constant, and never negative")
+    widths = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)]  # the last dimension first
+    widths += [(0, 0)] * (x.value.dim() - len(widths))
+    if len(widths) != 4 or widths[3] != (0, 0):
+        raise call.fail("only height, width and channels of pictures can be padded")
+    right, high, deep, _ = widths
+    attributes: dict[str, Any] = {
+        "before": [high[0], right[0], deep[0]],
+        "after": [high[1], right[1], deep[1]],
+        "value": float(value or 0.0),
+    }
+    return call.write("pad", {"x": x.buffer}, attributes=attributes)
+
+
+# Modules of ours
+
+
+def option_a(call: Call, x: Place, stride: int, margin: int) -> str:
+    """Every ``stride``-th pixel, ``margin`` channels of zeros on both sides."""
+    kept = x.value[:, :, ::stride, ::stride]
+    height, width, channels = call.shape_of(x.value)
+    taken = call.write(
+        "slice", {"x": x.buffer},
+        attributes={"start": [0, 0, 0], "stop": [height, width, channels], "step": [stride, stride, 1]},
+        value=kept, part=".pixels" if margin else "",
+    )  # fmt: skip
+    if not margin:
+        return taken
+    return call.write("pad", {"x": taken}, attributes={"before": [0, 0, margin], "after": [0, 0, margin]})
+
+
+def join(call: Call, branch: Place, shortcut: Place, binary: bool) -> str:
+    """``activation(branch + shortcut)``."""
+    total = branch.value + shortcut.value
+    step = Step("add", f"{call.name}.add", {"a": branch.buffer, "b": shortcut.buffer})
+    buffer = call.draft.add(step, "float", call.shape_of(total), TorchValue(total))
+    return (hardtanh if binary else relu)(call, Place(buffer, total))

@@ -1,0 +1,84 @@
+"""One call of the traced model on its way into the draft."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rbnn.errors import ExportError
+from rbnn.exporting.draft import Array, Draft, Step, TorchValue, picture_shape
+from rbnn.packed.operations import Shape
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value of the network: the buffer that will hold it, and what torch has there."""
+
+    buffer: str
+    value: Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """Where a handler writes its steps."""
+
+    draft: Draft
+    name: str
+    what: str
+    """The operation, for complaints: ``nn.GELU``, ``torch.roll``."""
+    where: str
+    """The module."""
+    result: Any
+    """What torch gave."""
+
+    def fail(self, why: str) -> ExportError:
+        return ExportError(f"{self.what} in {self.where!r} cannot be packed: {why}")
+
+    def shape_of(self, value: Tensor) -> Shape:
+        shape = picture_shape(tuple(value.shape))
+        if shape is None:
+            raise self.fail(f"a value of the shape {tuple(value.shape)} is neither pictures nor vectors")
+        return shape
+
+    def write(
+        self,
+        kind: str,
+        inputs: dict[str, str],
+        tensors: dict[str, Array] | None = None,
+        attributes: dict[str, Any] | None = None,
+        *,
+        value: Tensor | None = None,
+        part: str = "",
+    ) -> str:
+        """A step that gives ``value``, by default the result of the call.  ``part`` tells steps of one call apart."""
+        value = self.result if value is None else value
+        step = Step(kind, self.name + part, inputs, {}, tensors or {}, attributes or {})
+        return self.draft.add(step, "float", self.shape_of(value), TorchValue(value))
+
+    def hidden(
+        self,
+        kind: str,
+        inputs: dict[str, str],
+        shape: Shape,
+        tensors: dict[str, Array] | None = None,
+        attributes: dict[str, Any] | None = None,
+        *,
+        part: str,
+    ) -> str:
+        """A step whose value torch never has."""
+        step = Step(kind, self.name + part, inputs, {}, tensors or {}, attributes or {})
+        return self.draft.add(step, "float", shape)
+
+    def array(self, tensor: Tensor) -> Array:
+        """Numbers of the model, in double."""
+        if not bool(torch.isfinite(tensor).all()):
+            raise self.fail("its numbers are not all finite")
+        result: Array = tensor.detach().double().numpy()
+        return result
+
+
+def pair(value: int | tuple[int, ...] | list[int]) -> list[int]:
+    """torch's way to write one number for two."""
+    numbers = [int(each) for each in value] if isinstance(value, tuple | list) else [int(value)]
+    return numbers * 2 if len(numbers) == 1 else numbers

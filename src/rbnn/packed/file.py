@@ -1,0 +1,163 @@
+"""The ``.rbnn`` file: a safetensors container with the graph as JSON in its metadata (docs/format.md).
+
+Nothing in a file is executed, and nothing is believed: a file that is not exactly right gives a PackError.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from rbnn.errors import PackError
+from rbnn.files import write_whole
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
+
+VERSION = 1
+DTYPES = ("float32", "int32", "int8", "uint8")
+
+
+def write(graph: Graph, path: str | Path) -> None:
+    """Checks the graph and writes it: all of it or nothing, also when the power fails."""
+    graph.check()
+    path = Path(path)
+    text = _to_json(graph)
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in graph.tensors.items()}
+    metadata = {
+        "rbnn.version": str(VERSION),
+        "rbnn.graph": text,
+        "rbnn.checksum": checksum(text, tensors),
+    }
+    data = save(tensors, metadata=metadata)
+    write_whole(path, lambda file: file.write(data))
+
+
+def read(path: str | Path) -> Graph:
+    """The graph of a packed file, checked."""
+    path = Path(path)
+    if not path.is_file():
+        raise PackError(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            _check_version(path, metadata)
+            tensors = {name: _tensor(path, name, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    except OSError as reason:
+        raise PackError(f"{path}: cannot be read: {reason.strerror or reason}") from None
+    except (SafetensorError, ValueError, TypeError, MemoryError):
+        raise PackError(f"{path}: not a packed network, or only a part of one: copy or export it again") from None
+    text = metadata.get("rbnn.graph", "")
+    if metadata.get("rbnn.checksum") != checksum(text, tensors):
+        raise PackError(f"{path}: damaged, its checksum does not fit: copy or export it again")
+    try:
+        graph = _from_json(text, tensors)
+        graph.check()
+    except PackError as reason:
+        raise PackError(f"{path}: {reason}") from None
+    return graph
+
+
+def checksum(text: str, tensors: dict[str, NDArray[Any]]) -> str:
+    """SHA-256 over the graph string and every tensor: name, dtype, shape, bytes, in the order of names."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.tobytes())
+    return digest.hexdigest()
+
+
+def _check_version(path: Path, metadata: dict[str, str]) -> None:
+    version = metadata.get("rbnn.version", "")
+    if not (version.isascii() and version.isdigit() and len(version) < 10 and int(version) > 0):
+        raise PackError(f"{path}: a safetensors file, but not a packed network: export it with `rbnn export`")
+    if int(version) > VERSION:
+        raise PackError(
+            f"{path}: format version {version}, this rbnn reads up to {VERSION}: pip install --upgrade rbnn"
+        )
+
+
+def _tensor(path: Path, name: str, tensor: NDArray[Any]) -> NDArray[Any]:
+    if str(tensor.dtype) not in DTYPES:
+        raise PackError(f"{path}: tensor {name!r} is {tensor.dtype}, expected one of {', '.join(DTYPES)}")
+    return tensor
+
+
+def _to_json(graph: Graph) -> str:
+    value = {
+        "input": {
+            "buffer": graph.input.buffer,
+            "mean": list(graph.input.mean),
+            "std": list(graph.input.std),
+            "classes": list(graph.input.classes),
+        },
+        "output": graph.output,
+        "buffers": {name: [buffer.type, *buffer.shape] for name, buffer in graph.buffers.items()},
+        "operations": [
+            {
+                "kind": operation.kind,
+                "name": operation.name,
+                "inputs": operation.inputs,
+                "outputs": operation.outputs,
+                "tensors": operation.tensors,
+                "attributes": operation.attributes,
+            }
+            for operation in graph.operations
+        ],
+    }
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise PackError("its graph is not JSON") from None
+    top = _fields(value, "the graph", {"input": dict, "output": str, "buffers": dict, "operations": list})
+    given = _fields(top["input"], "the input", {"buffer": str, "mean": list, "std": list, "classes": list})
+    for word, kind in (("mean", (int, float)), ("std", (int, float)), ("classes", str)):
+        if not all(isinstance(item, kind) and not isinstance(item, bool) for item in given[word]):
+            raise PackError(f"{word} of the input holds something else than expected")
+    return Graph(
+        Input(given["buffer"], tuple(given["mean"]), tuple(given["std"]), tuple(given["classes"])),
+        top["output"],
+        {name: _buffer(name, item) for name, item in top["buffers"].items()},
+        [_operation(item) for item in top["operations"]],
+        tensors,
+    )
+
+
+def _fields(value: Any, what: str, types: Mapping[str, type]) -> dict[str, Any]:
+    """``value`` as a mapping with exactly these fields."""
+    if not isinstance(value, dict) or set(value) != set(types):
+        raise PackError(f"{what} must have exactly the fields {', '.join(types)}")
+    for name, kind in types.items():
+        if not isinstance(value[name], kind):
+            raise PackError(f"field {name!r} of {what} must be a {kind.__name__}")
+    return value
+
+
+def _buffer(name: str, value: Any) -> Buffer:
+    if (
+        not isinstance(value, list)
+        or len(value) != 4
+        or value[0] not in ("float", "bits", "bytes")
+        or not all(isinstance(side, int) and not isinstance(side, bool) for side in value[1:])
+    ):
+        raise PackError(f"buffer {name!r} must be ['float', 'bits' or 'bytes', height, width, channels]")
+    return Buffer(value[0], (value[1], value[2], value[3]))
+
+
+def _operation(value: Any) -> Operation:
+    types = {"kind": str, "name": str, "inputs": dict, "outputs": dict, "tensors": dict, "attributes": dict}
+    fields = _fields(value, "an operation", types)
+    for side in ("inputs", "outputs", "tensors"):
+        if not all(isinstance(name, str) for name in fields[side].values()):
+            raise PackError(f"{side} of operation {fields['name']!r} must be names")
+    return Operation(**fields)

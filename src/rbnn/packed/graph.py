@@ -1,0 +1,94 @@
+"""A packed network in memory: buffers, tensors and the operations that run on them, one after the other."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn.errors import PackError
+from rbnn.packed.operations import (
+    LARGEST_BUFFER,
+    LARGEST_CHANNELS,
+    LARGEST_NETWORK,
+    LARGEST_SIDE,
+    Buffer,
+    Operation,
+    Site,
+    is_number,
+)
+
+LARGEST_MEAN = 1e6
+SMALLEST_STD = 1e-30
+"""(1 + 10⁶) / 10⁻³⁰ < 3.4 · 10³⁸: whatever the picture, normalised it is finite in float32."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """What the network takes: a buffer, and how pictures are normalised before they enter it."""
+
+    buffer: str
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A network.  ``check`` raises PackError unless every rule of the format holds."""
+
+    input: Input
+    output: str
+    buffers: dict[str, Buffer]
+    operations: list[Operation]
+    tensors: dict[str, NDArray[Any]]
+
+    def check(self) -> None:
+        if self.input.buffer not in self.buffers or self.buffers[self.input.buffer].type != "float":
+            raise PackError(f"the input {self.input.buffer!r} is not a float buffer of the graph")
+        _check_normalisation(self.input, self.buffers[self.input.buffer].shape[2])
+        names = *self.buffers, *self.tensors, *(each.name for each in self.operations), *self.input.classes
+        for name in names:
+            _check_name(name)
+        for name, buffer in self.buffers.items():
+            _check_buffer(name, buffer)
+        if sum(prod(buffer.shape) for buffer in self.buffers.values()) > LARGEST_NETWORK:
+            raise PackError(f"all buffers together are larger than {LARGEST_NETWORK} values")
+        for name, tensor in self.tensors.items():
+            if tensor.dtype == np.float32 and not np.isfinite(tensor).all():
+                raise PackError(f"tensor {name!r} has values that are not finite")
+        written = {self.input.buffer}
+        for operation in self.operations:
+            Site(operation, self.buffers, self.tensors).check(written)
+            written.update(operation.outputs.values())
+        if self.output not in written - {self.input.buffer} or self.buffers[self.output].type != "float":
+            raise PackError(f"the output {self.output!r} is not a float buffer that some operation writes")
+        answers = self.buffers[self.output].shape[2]
+        if self.input.classes and len(self.input.classes) != answers:
+            raise PackError(f"{len(self.input.classes)} names of classes for {answers} answers")
+
+
+def _check_normalisation(given: Input, channels: int) -> None:
+    for word, numbers in (("mean", given.mean), ("std", given.std)):
+        if numbers and len(numbers) not in (1, channels):
+            raise PackError(f"{word} of the input has {len(numbers)} numbers for {channels} channels")
+    if not all(is_number(mean) and abs(mean) <= LARGEST_MEAN for mean in given.mean):
+        raise PackError(f"mean of the input must be finite and within ±{LARGEST_MEAN:g}")
+    if not all(is_number(std) and std >= SMALLEST_STD for std in given.std):
+        raise PackError(f"std of the input must be positive, finite in float32 and at least {SMALLEST_STD:g}")
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise PackError(f"the name {name!r} cannot be written as UTF-8: choose another") from None
+
+
+def _check_buffer(name: str, buffer: Buffer) -> None:
+    height, width, channels = buffer.shape
+    if not (0 < height <= LARGEST_SIDE and 0 < width <= LARGEST_SIDE and 0 < channels <= LARGEST_CHANNELS):
+        raise PackError(f"buffer {name!r} has the impossible shape {buffer.shape}")
+    if height * width * channels > LARGEST_BUFFER:
+        raise PackError(f"buffer {name!r} of shape {buffer.shape} is larger than {LARGEST_BUFFER} values")

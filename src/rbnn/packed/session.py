@@ -1,0 +1,160 @@
+"""A packed network, loaded and ready to answer."""
+
+import operator
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rbnn import _core
+from rbnn.errors import ConfigError, InputError, PackError, UnknownName
+from rbnn.packed import file as packfile
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Operation
+
+ENVIRONMENT = "RBNN_KERNELS"
+"""Names the kernels to use instead of the best ones that this machine can run."""
+
+
+class Session:
+    """``Session("net.rbnn", threads=2)(images)``: float32 pictures (N, C, H, W), normalised as in training,
+    to answers (N, classes), or (N, C, H, W) where the network ends in a map.  Pictures of bytes (uint8) are normalised
+    by the mean and std of the file.
+
+    Any number of sessions and of threads may be used at once.
+    """
+
+    def __init__(self, network: str | Path | Graph, threads: int = 1, kernels: str | None = None) -> None:
+        try:
+            self.threads = operator.index(threads)
+        except TypeError:
+            raise ConfigError(f"threads must be a whole number, got {threads!r}") from None
+        if not 1 <= self.threads <= 1024:
+            raise ConfigError(f"threads must be 1 to 1024, got {threads!r}")
+        if isinstance(network, Graph):
+            network.check()
+            self.graph = network
+        else:
+            self.graph = packfile.read(network)
+        self._program = build(self.graph, choose_kernels(kernels))
+        height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
+        self.input_shape = channels, height, width
+        """What each picture must be: channels, height, width."""
+
+    @property
+    def kernels(self) -> str:
+        """Which kernels do the work."""
+        return str(self._program.kernels)
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether pictures of bytes enter as they are: the first layer works on them.  Elsewhere they become floats."""
+        return bool(self._program.takes_bytes)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, where the file has them."""
+        return self.graph.input.classes
+
+    def __call__(self, images: ArrayLike) -> NDArray[np.float32]:
+        array = np.asarray(images)
+        try:
+            answer: NDArray[np.float32]
+            if array.dtype == np.uint8 and self.takes_bytes:
+                answer = self._program.run_bytes(self._shaped(array), self.threads)
+            else:
+                answer = self._program.run(self._checked(array), self.threads)
+        except _core.Invalid as reason:
+            raise InputError(str(reason)) from None
+        return answer[:, :, 0, 0] if answer.shape[2:] == (1, 1) else answer
+
+    def profile(self, image: ArrayLike, repeats: int = 20) -> list[tuple[Operation, float]]:
+        """Each operation and its seconds for one picture, the least of ``repeats``."""
+        checked = self._checked(image)
+        if len(checked) != 1:
+            raise InputError(f"a profile takes one picture, got {len(checked)}")
+        try:
+            seconds = self._program.profile(checked, repeats, self.threads)
+        except _core.Invalid as reason:
+            raise InputError(str(reason)) from None
+        return list(zip(self.graph.operations, seconds, strict=True))
+
+    def trace(self, images: ArrayLike, given: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+        """What the operations write, by buffer, as (N, height, width, channels), signs as ±1.  A buffer in ``given``
+        gets those values before anything reads it: so each operation can be seen at work on chosen inputs."""
+        numbers = {name: index for index, name in enumerate(self.graph.buffers)}
+        found = []
+        for index, image in enumerate(self._checked(images)):
+            chosen = {numbers[name]: np.ascontiguousarray(values[index]) for name, values in given.items()}
+            found.append(self._program.trace(image[None], chosen))
+        written = [name for operation in self.graph.operations for name in operation.outputs.values()]
+        return {name: np.stack([each[numbers[name]] for each in found]) for name in written} if found else {}
+
+    def _checked(self, images: ArrayLike) -> NDArray[np.float32]:
+        array = np.asarray(images)
+        if array.dtype == np.uint8:
+            array = self._normalised(self._shaped(array))
+        if array.dtype != np.float32:
+            raise InputError(f"float32 or uint8 images expected, got {array.dtype}: use images.astype('float32')")
+        return self._shaped(array)
+
+    def _normalised(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        from rbnn.data.preprocess import normalise  # it brings Pillow, which takes time to import
+
+        mean, std = self.graph.input.mean, self.graph.input.std
+        if not mean or not std:
+            raise InputError("the file does not say how to normalise pictures: float32 images expected, got uint8")
+        return normalise(images.transpose(0, 2, 3, 1), mean, std)
+
+    def _shaped(self, array: NDArray[Any]) -> NDArray[Any]:
+        if array.ndim != 4 or array.shape[1:] != self.input_shape:
+            expected = ", ".join(map(str, self.input_shape))
+            raise InputError(f"images of shape (N, {expected}) expected, got {array.shape}")
+        return np.ascontiguousarray(array)
+
+
+def choose_kernels(name: str | None = None) -> str:
+    """The kernels asked for, by argument or environment, else the best that this machine can run."""
+    known = dict(_core.kernels())
+    name = name or os.environ.get(ENVIRONMENT) or next(each for each, supported in known.items() if supported)
+    if name not in known:
+        raise UnknownName("kernels", name, known)
+    if not known[name]:
+        usable = ", ".join(each for each, supported in known.items() if supported)
+        raise ConfigError(f"this machine cannot run the kernels {name!r}: it can run {usable}")
+    return name
+
+
+def build(graph: Graph, kernels: str) -> Any:
+    """The compiled program of a checked graph."""
+    numbers = {name: index for index, name in enumerate(graph.buffers)}
+    buffers = [(str(buffer.type), *buffer.shape) for buffer in graph.buffers.values()]
+    operations = [_arguments(graph, operation, numbers) for operation in graph.operations]
+    try:
+        return _core.Program(buffers, operations, numbers[graph.input.buffer], numbers[graph.output], kernels)
+    except _core.Invalid as reason:
+        raise PackError(str(reason)) from None
+
+
+def _arguments(graph: Graph, operation: Operation, numbers: dict[str, int]) -> tuple[Any, ...]:
+    """An operation as the core takes it: attributes apart into lists of numbers and words."""
+    values: dict[str, list[float]] = {}
+    words: dict[str, str] = {}
+    for role, value in operation.attributes.items():
+        items = list(value) if isinstance(value, list | tuple) else [value]
+        if isinstance(items[0], str):
+            words[role] = items.pop(0)
+        values[role] = [float(item) for item in items]
+        if role in words and not items and role != "activation":
+            del values[role]
+    return (
+        operation.kind,
+        operation.name,
+        {role: numbers[name] for role, name in operation.inputs.items()},
+        {role: numbers[name] for role, name in operation.outputs.items()},
+        {role: np.ascontiguousarray(graph.tensors[name]) for role, name in operation.tensors.items()},
+        values,
+        words,
+    )

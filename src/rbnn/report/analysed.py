@@ -1,0 +1,112 @@
+"""A run and all that is measured of it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from os.path import realpath
+from pathlib import Path
+
+import torch
+
+from rbnn.costs.model import Costs, costs
+from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
+from rbnn.methods import method_options
+from rbnn.packed import file as packfile
+from rbnn.packed.session import choose_kernels
+from rbnn.report.gradients import Gradient, gradients, reached
+from rbnn.report.layers import Layer, layers
+from rbnn.report.run_directory import Run
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """One run of a report."""
+
+    run: Run
+    number: int
+    """Its place in the report, which decides its colour."""
+
+    @property
+    def name(self) -> str:
+        return self.run.name
+
+    @property
+    def described(self) -> str:
+        """Name, method and the options that differ from the method's own."""
+        config = self.run.config
+        own = method_options(config.method)
+        changed = ((key, value) for key, value in config.options.items() if value != own[key])
+        options = ", ".join(f"{key} = {f'{value:g}' if isinstance(value, float) else value}" for key, value in changed)
+        return f"{config.method}{f' ({options})' if options else ''}"
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        return layers(self.run)
+
+    @cached_property
+    def gradients(self) -> dict[str, Gradient]:
+        return gradients(self.run)
+
+    @cached_property
+    def reached(self) -> float | None:
+        return reached(self.run, self.layers)
+
+    @cached_property
+    def costs(self) -> Costs | None:
+        """What its network costs when deployed; None without a checkpoint."""
+        network = self.run.network
+        if network is None:
+            return None
+        size = network.contract.image_size
+        return costs(network.model, torch.zeros(1, network.contract.channels, size, size))
+
+    def best(self) -> dict[str, float]:
+        """The log's entry with the best test accuracy, the first of equals."""
+        return max(self.run.epochs, key=lambda entry: entry["top1"])
+
+    def over_training(self, key: str) -> list[tuple[int, list[float]]]:
+        """(epoch counted from 1, the layers' values) for each epoch whose log has ``key``."""
+        found = []
+        for entry in self.run.epochs:
+            values = [figures[key] for figures in entry["layers"].values() if key in figures]
+            if values:
+                found.append((entry["epoch"] + 1, values))
+        return found
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A packed network, timed on one thread of this machine."""
+
+    name: str
+    kernels: str
+    costs: PackedCosts
+
+    @property
+    def milliseconds(self) -> float:
+        """For one picture."""
+        return 1000 * float(self.costs.total("seconds"))
+
+    def layers(self) -> dict[str, list[OperationCosts]]:
+        """The operations, those of one layer together: ``conv1.sign`` belongs to ``conv1``."""
+        names = {operation.name for operation in self.costs.operations}
+        found: dict[str, list[OperationCosts]] = {}
+        for operation in self.costs.operations:
+            parts = operation.name.split(".")
+            above = (".".join(parts[:length]) for length in range(1, len(parts)))
+            found.setdefault(next((name for name in above if name in names), operation.name), []).append(operation)
+        return found
+
+
+def time_packed(path: Path, name: str) -> Timed:
+    """Runs a packed network by itself, operation by operation."""
+    graph = packfile.read(path)
+    return Timed(name, choose_kernels(), packed_costs(graph, path.stat().st_size))
+
+
+def packed_files(runs: list[Run], given: list[Path]) -> list[tuple[Path, str]]:
+    """The packed networks to time with their names: those given, and those that lie in the run directories."""
+    found = {realpath(path): (path, path.name) for path in given}
+    for run in runs:
+        for path in sorted(run.path.glob("*.rbnn")):
+            found.setdefault(realpath(path), (path, f"{run.name}/{path.name}"))
+    return list(found.values())

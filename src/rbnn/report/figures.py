@@ -1,0 +1,281 @@
+"""The figures of a report: what each shows, its numbers, and how it is drawn."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from numpy.typing import NDArray
+
+from rbnn.report.analysed import Analysed
+from rbnn.report.drawing import INK, RUNS, SIZE, STEPS, WIDTH, colour, crowded, dash, drawing, height, name_lines
+from rbnn.report.gradients import GRID as POINTS
+from rbnn.report.gradients import PROGRESS, Gradient
+from rbnn.report.layers import EDGES, Layer
+from rbnn.text import shorten
+
+HIGHEST = 4.0
+"""Where the axis of F′ ends: a narrow peak above it is named."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure."""
+
+    key: str
+    """Name of its files."""
+    title: str
+    caption: str
+    """What is shown, what is good, which figure of the paper."""
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    """Its numbers, unrounded."""
+    draw: Callable[[], Drawing]
+    panels: tuple[tuple[str, Callable[[], Drawing]], ...] = ()
+    """Where the page shows many small drawings instead of the large one: (title, drawing)."""
+
+
+def curve(runs: Sequence[Analysed], key: str, title: str, unit: str, caption: str, number: str,
+          second: tuple[str, str] | None = None) -> Figure:  # fmt: skip
+    """A number of the log over the epochs, and where there is room a ``second`` one, dotted: (number, its caption)."""
+    runs = [each for each in runs if each.run.epochs]
+    drawn = [number, second[0]] if second else [number]
+    rows = [
+        (each.name, entry["epoch"] + 1, *(entry[number] for number in drawn))
+        for each in runs
+        for entry in each.run.epochs
+    ]
+    if crowded(runs):
+        second = None
+
+    def draw() -> Drawing:
+        with drawing(SIZE[0], height(len(runs))) as made:
+            axes = made.subplots()
+            ends = []
+            for each in runs:
+                epochs, shade = [entry["epoch"] + 1 for entry in each.run.epochs], colour(each.number)
+                marker = "o" if len(epochs) == 1 else None
+                values = [entry[number] for entry in each.run.epochs]
+                axes.plot(epochs, values, color=shade, linestyle=dash(each.number), linewidth=2.0, marker=marker)
+                if second:
+                    values = [entry[second[0]] for entry in each.run.epochs]
+                    axes.plot(epochs, values, color=shade, linestyle=(0, (1, 1.5)), linewidth=1.2, marker=marker)
+                ends.append((each.run.epochs[-1][number], each.name, shade, dash(each.number)))
+            _over_epochs(axes, unit)
+            name_lines(axes, ends)
+        return made
+
+    return Figure(
+        key, title, " ".join([caption, second[1] if second else ""]).strip(), ("run", "epoch", *drawn), rows, draw
+    )
+
+
+def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: str, caption: str, factor: float = 1.0,
+           first: int = 1, limits: tuple[float, float] | None = None) -> Figure:  # fmt: skip
+    """A number of the layers over the epochs from ``first`` on: their mean, and where there is room their range."""
+    series = [(each, [point for point in each.over_training(number) if point[0] >= first]) for each in runs]
+    series = [(each, points) for each, points in series if points]
+    rows = [
+        (each.name, entry["epoch"] + 1, layer, figures[number])
+        for each, _ in series
+        for entry in each.run.epochs
+        for layer, figures in entry["layers"].items()
+        if number in figures
+    ]
+
+    def draw() -> Drawing:
+        with drawing(SIZE[0], height(len(series))) as made:
+            axes = made.subplots()
+            ends = []
+            for each, points in series:
+                epochs, shade = [epoch for epoch, _ in points], colour(each.number)
+                means = [factor * sum(values) / len(values) for _, values in points]
+                if not crowded(series):
+                    least = [factor * min(values) for _, values in points]
+                    most = [factor * max(values) for _, values in points]
+                    axes.fill_between(epochs, least, most, color=shade, alpha=0.18, linewidth=0)
+                axes.plot(epochs, means, color=shade, linestyle=dash(each.number), linewidth=2.0,
+                          marker="o" if len(epochs) == 1 else None)  # fmt: skip
+                ends.append((means[-1], each.name, shade, dash(each.number)))
+            _over_epochs(axes, unit)
+            if limits is not None:
+                axes.set_ylim(limits)
+            name_lines(axes, ends)
+        return made
+
+    lines = (
+        "Mean of the layers." if crowded(series) else "Line: mean of the layers; band: from the least to the largest."
+    )
+    return Figure(key, title, f"{caption} {lines}", ("run", "epoch", "layer", number), rows, draw)
+
+
+def _over_epochs(axes: Axes, unit: str) -> None:
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(unit)
+    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    axes.margins(x=0.02)
+
+
+def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float | None], title: str, unit: str,
+              caption: str, reference: tuple[float, str] | None = None, logarithmic: bool = False,
+              factor: float = 1.0, bottom: float | None = None) -> Figure:  # fmt: skip
+    """A measure of each binary layer, one line per run; ``reference``: a value to compare with and its name."""
+    names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
+    series = [(each, [(layer.name, value(layer)) for layer in each.layers]) for each in runs]
+    rows = [(each.name, name, number) for each, points in series for name, number in points if number is not None]
+
+    def draw() -> Drawing:
+        with drawing(SIZE[0], height(len(series) + 1) + 0.5) as made:
+            axes = made.subplots()
+            ends = []
+            if reference is not None:
+                dotted = (0, (1, 2))
+                axes.axhline(factor * reference[0], color=INK, linestyle=dotted, linewidth=1.2)
+                ends.append((factor * reference[0], reference[1], INK, dotted))
+            for each, points in series:
+                known = [(names.index(name), factor * number) for name, number in points if number is not None]
+                if known:
+                    places, numbers = zip(*known, strict=True)
+                    axes.plot(places, numbers, color=colour(each.number), linestyle=dash(each.number), marker="o")
+                    ends.append((numbers[-1], each.name, colour(each.number), dash(each.number)))
+            if bottom is not None:
+                top = axes.get_ylim()[1]
+                axes.set_ylim(bottom, top + 0.03 * (top - bottom))
+            if logarithmic:
+                axes.set_yscale("log")
+                axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
+                axes.yaxis.set_minor_formatter(NullFormatter())
+            _over_layers(axes, names)
+            axes.set_ylabel(unit)
+            name_lines(axes, ends)
+        return made
+
+    return Figure(key, title, caption, ("run", "layer", key), rows, draw)
+
+
+def _over_layers(axes: Axes, names: list[str]) -> None:
+    every = -(-len(names) // 24)
+    places = range(0, len(names), every)
+    axes.set_xticks(
+        places, [shorten(_without_prefix(names)[place], WIDTH) for place in places], rotation=90, fontsize=8.5
+    )
+    axes.margins(x=0.03)
+
+
+def _without_prefix(names: list[str]) -> list[str]:
+    """The names without the first part where all have the same."""
+    first = {name.partition(".")[0] for name in names}
+    return [name.partition(".")[2] or name for name in names] if len(first) == 1 else names
+
+
+def histograms(runs: Sequence[Analysed]) -> Figure:
+    """Weights before binarization: a panel for each layer with all runs, or for each of many runs with all layers."""
+    runs = [each for each in runs if any(layer.histogram is not None for layer in each.layers)]
+    names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
+    titles = dict(zip(names, _without_prefix(names), strict=True))
+    rows: list[tuple[Any, ...]] = []
+    panels: dict[str, list[tuple[Analysed, NDArray[np.float64]]]] = {}
+    for each in runs:
+        for layer in each.layers:
+            if layer.histogram is not None:
+                title = each.name if crowded(runs) else titles[layer.name]
+                panels.setdefault(title, []).append((each, layer.histogram))
+                bins = zip(EDGES[:-1].tolist(), EDGES[1:].tolist(), layer.histogram.tolist(), strict=True)
+                rows += [(each.name, layer.name, *each_bin) for each_bin in bins]
+
+    def panel(axes: Axes, title: str) -> None:
+        for each, counts in panels[title]:
+            if len(runs) == 1:  # several would cover each other
+                axes.stairs(counts, EDGES, color=colour(each.number), fill=True, alpha=0.18, linewidth=0)
+            axes.stairs(counts, EDGES, color=colour(each.number), linewidth=0.6 if crowded(runs) else 1.4)
+        axes.set_xlim(-3, 3)
+        axes.set_xticks([-2, -1, 0, 1, 2], ["", "−1", "0", "+1", ""])
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.grid(visible=False)
+        axes.set_title(shorten(title, 17), fontsize=10.5, color=INK, pad=3)
+
+    def small(title: str) -> Callable[[], Drawing]:
+        def draw() -> Drawing:
+            with drawing(2.0, 1.4, layout=None) as made:
+                panel(made.add_axes((0.02, 0.17, 0.96, 0.68)), title)
+            return made
+
+        return draw
+
+    def draw() -> Drawing:
+        columns = 6 if len(panels) > 8 else 4
+        lines = -(-len(panels) // columns) or 1
+        with drawing(1.5 * columns, 1.3 * lines + 0.3) as made:
+            grid = made.subplots(lines, columns, squeeze=False)
+            for axes, title in zip_longest(grid.flat, panels):
+                if title is not None:
+                    panel(axes, title)
+                else:
+                    axes.set_axis_off()
+            if not crowded(runs):
+                handles = [axes.plot([], [], color=colour(each.number), label=each.name)[0] for each in runs]
+                made.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, labelcolor="linecolor")
+        return made
+
+    caption = (
+        "How the weights of each layer are spread just before sign, w̃ divided by their mean magnitude λ*, so that the "
+        "bits stand at ±1. Two separate hills at −1 and +1 with nothing at 0 lose little when they become bits; one "
+        "hill around 0 loses much. Figure 6 of the paper: XNOR-Net has one hill, RBNN two."
+    )
+    title = "Histogram of each run, a line for each layer" if crowded(runs) else "Histogram of each layer"
+    columns = "run", "layer", "low", "high", "share"
+    return Figure("histograms", title, caption, columns, rows, draw, tuple((name, small(name)) for name in panels))
+
+
+def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:
+    """F and F' of one estimator at several e/E."""
+    phases = gradient.phases
+    rows = [
+        (step, float(x), float(value), float(slope))
+        for _, step in phases
+        for x, value, slope in zip(POINTS, gradient.function(step), gradient.derivative(step), strict=True)
+    ]
+
+    def draw() -> Drawing:
+        with drawing() as made:
+            left, right = made.subplots(1, 2)
+            left.plot([POINTS[0], 0, 0, POINTS[-1]], [-1, -1, 1, 1], color=INK, linewidth=1, linestyle=(0, (1, 2)))
+            for index, (first, step) in enumerate(phases):
+                shade = STEPS[PROGRESS.index(step)] if gradient.changes else RUNS[0]
+                slopes = gradient.derivative(step)
+                left.plot(POINTS, gradient.function(step), color=shade)
+                right.plot(POINTS, slopes, color=shade)
+                if slopes.max() > HIGHEST:
+                    right.text(0.18, HIGHEST, f"up to {slopes.max():.1f}", color=shade, va="top", fontsize=9)
+                if gradient.changes:
+                    when = f"{step:g}" if first == step else f"{first:g} to {step:g}"
+                    left.text(-1.95, 2.1 - 0.36 * index, f"e/E = {when}", color=shade, va="top", fontsize=9)
+            left.set_ylim(-2.2, 2.2)
+            right.set_ylim(min(0.0, *(row[3] for row in rows)) - 0.08, min(HIGHEST, max(row[3] for row in rows)) * 1.04)
+            left.set_title("F(x), in place of sign", fontsize=10.5)
+            right.set_title("F′(x), its derivative", fontsize=10.5)
+            for axes in (left, right):
+                axes.set_xlabel("x")
+        return made
+
+    start, end = gradient.sharpness_and_gain(0.0)[0], gradient.sharpness_and_gain(1.0)[0]
+    moves = (
+        f"From the first epoch to the last (e/E from 0 to 1) t grows from {start:g} to {end:g}: F comes near sign, and "
+        "F′, which passes gradients on, becomes high and narrow. Wide early lets more gradients through; narrow late "
+        "is true to sign but leaves values far from 0 without one."
+        if gradient.changes
+        else "It stays the same over the whole training."
+    )
+    if gradient.floored:
+        until = gradient.low / (gradient.low - gradient.high)  # where 10^(low + e/E (high − low)) is 1
+        moves += f" Floored means t = max(t, 1) and k = 1: t stays 1 until e/E = {until:.2f}."
+    paper = " Figure 5 of the paper." if gradient.estimator == "training-aware" and not gradient.floored else ""
+    caption = f"The estimator {gradient.estimator}, used by {used_by}. {moves} Dotted: sign.{paper}"
+    columns = "progress", "x", "F", "F_prime"
+    title = f"Gradient of sign: {gradient.estimator}{', floored' * gradient.floored}"
+    return Figure(key, title, caption, columns, rows, draw)

@@ -1,0 +1,170 @@
+"""What the figures show, in sentences made from the numbers."""
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from rbnn.report.analysed import Analysed, Timed
+from rbnn.report.layers import GAUSSIAN_ANGLE, GAUSSIAN_NEAR_ONE, Layer
+from rbnn.report.paper_figures import HALF
+from rbnn.text import as_range, as_size, listed
+
+
+def findings(runs: Sequence[Analysed], times: Sequence[Timed]) -> list[str]:
+    """What holds of the runs together."""
+    sentences = _accuracies(runs)
+    sentences += _compared(*runs) if len(runs) == 2 else _errors(runs)
+    sentences += _sizes(runs)
+    sentences += [
+        f"{timed.name} answers in {timed.milliseconds:.3f} ms on one thread; {_slowest(timed)}" for timed in times
+    ]
+    return sentences
+
+
+def findings_of(each: Analysed) -> list[str]:
+    """What holds of one run."""
+    return [*_accuracy(each), *_angles(each), *_modes(each), *_flips(each), *_alpha(each), *_reached(each)]
+
+
+def _count(one: Analysed, other: Analysed, better: Callable[[Layer, Layer], bool]) -> tuple[int, int]:
+    """In how many of the layers that both have the first is better, and how many those are."""
+    others = {layer.name: layer for layer in other.layers}
+    pairs = [(layer, others[layer.name]) for layer in one.layers if layer.name in others]
+    return sum(better(a, b) for a, b in pairs), len(pairs)
+
+
+def _accuracies(runs: Sequence[Analysed]) -> list[str]:
+    known = sorted((each for each in runs if each.run.epochs), key=lambda each: -each.best()["top1"])
+    if len(known) < 2:
+        return []
+    order = ", ".join(f"{each.name} {each.best()['top1']:.2f} %" for each in known)
+    sentences = [f"Best test accuracy: {order}."]
+    budgets = {(each.run.config.data, each.run.config.limit, len(each.run.epochs)) for each in known}
+    if len(budgets) > 1:
+        sentences.append(
+            "The runs saw different data or numbers of epochs, so their accuracies do not compare directly."
+        )
+    return sentences
+
+
+def _accuracy(each: Analysed) -> list[str]:
+    if not each.run.epochs:
+        return []
+    best, last = each.best(), each.run.epochs[-1]
+    text = f"Reached {best['top1']:.2f} % on the test set of {each.run.config.data} in epoch {best['epoch'] + 1:.0f}"
+    if best["top1"] - last["top1"] >= 0.005:
+        text += f" and ended at {last['top1']:.2f} %"
+    gap = last["train_top1"] - last["top1"]
+    if abs(gap) > 5:
+        text += f"; that is {abs(gap):.1f} points {'below' if gap > 0 else 'above'} the accuracy in training"
+    return [text + "."]
+
+
+def _angles(each: Analysed) -> list[str]:
+    angles = [layer.angle for layer in each.layers]
+    if not angles:
+        return []
+    below = sum(angle < GAUSSIAN_ANGLE for angle in angles)
+    nearer = f"{_of(below, len(angles))} layers are nearer" if below else "no layer is nearer"
+    return [
+        f"Weights and their signs are {fmean(angles):.1f}° apart on average ({as_range(angles, 1, '°')}); Gaussian "
+        f"weights without rotation would be at {GAUSSIAN_ANGLE:.1f}°, and {nearer} than that."
+    ]
+
+
+def _compared(first: Analysed, other: Analysed) -> list[str]:
+    won, shared = _count(first, other, lambda a, b: a.angle < b.angle)
+    lost, _ = _count(first, other, lambda a, b: a.angle > b.angle)
+    if lost > won:
+        return _compared(other, first)
+    if not won:  # no layer in common, or the same angles
+        return []
+    return [
+        f"The angle between weights and signs is smaller in {first.name} than in {other.name} in {_of(won, shared)} "
+        f"layers; the relative quantisation error is {fmean([a.relative_error for a in first.layers]):.3f} on average "
+        f"against {fmean([b.relative_error for b in other.layers]):.3f}."
+    ]
+
+
+def _errors(runs: Sequence[Analysed]) -> list[str]:
+    errors = {each.name: fmean([layer.relative_error for layer in each.layers]) for each in runs if each.layers}
+    if len(errors) < 2:
+        return []
+    order = ", ".join(f"{name} {errors[name]:.3f}" for name in sorted(errors, key=errors.__getitem__))
+    return [f"Relative quantisation error, mean of the layers: {order}."]
+
+
+def _of(part: int, whole: int) -> str:
+    return f"all {whole}" if part == whole else f"{part} of {whole}"
+
+
+def _modes(each: Analysed) -> list[str]:
+    known = [layer for layer in each.layers if layer.weights is not None]
+    if not known:
+        return []
+    two = sum(bool(layer.two_modes) for layer in known)
+    near = sum((layer.near_one or 0.0) * len(layer.weights) for layer in known if layer.weights is not None)
+    near /= sum(len(layer.weights) for layer in known if layer.weights is not None)
+    shape = (
+        "two modes at ±1 in every layer" if two == len(known) else "one mode around 0 in every layer" if two == 0
+        else f"two modes at ±1 in {two} of {len(known)} layers, one around 0 in the others"
+    )  # fmt: skip
+    return [
+        f"{100 * near:.0f} % of |w̃|/λ* lie within [0.5, 1.5], where {100 * GAUSSIAN_NEAR_ONE:.0f} % of Gaussian "
+        f"weights would: {shape}."
+    ]
+
+
+def _flips(each: Analysed) -> list[str]:
+    flips = [layer.flips for layer in each.layers if layer.flips is not None]
+    if not flips:
+        return []
+    text = f"{100 * fmean(flips):.0f} % of the signs differ from initialisation ({as_range(flips, 100, ' %')})"
+    if all(abs(flip - 0.5) <= HALF for flip in flips):
+        text += ", as after any random rotation"
+    changes = each.over_training("epoch_flips")
+    if len(changes) > 1:
+        text += f"; in the last epoch {100 * fmean(changes[-1][1]):.1f} % changed"
+    return [text + "."]
+
+
+def _alpha(each: Analysed) -> list[str]:
+    points = each.over_training("alpha")
+    if not points:
+        return []
+    first, last = fmean(points[0][1]), fmean(points[-1][1])
+    text = f"α stayed at {last:.3f}" if abs(first - last) < 0.005 else f"α went from {first:.3f} to {last:.3f}"
+    text += f" on average ({as_range(points[-1][1], 1, '', 3)} at the end)"
+    if last > 0.99:
+        text += ": the weights are fully rotated, α adjusts nothing"
+    elif last < 0.1:
+        text += ": nearly nothing of the rotation is left"
+    return [text + "."]
+
+
+def _reached(each: Analysed) -> list[str]:
+    if each.reached is None:
+        return []
+    others = "" if each.reached == 1 else "; the others lie where F′ is 0 or nearly so"
+    return [f"At {each.run.measured} the gradient of sign reaches {100 * each.reached:.0f} % of the weights{others}."]
+
+
+def _sizes(runs: Sequence[Analysed]) -> list[str]:
+    sentences: dict[str, list[str]] = {}
+    for each in runs:
+        found = each.costs
+        if found is not None and each.run.binary:
+            text = (
+                f"deployed {as_size(found.bytes)}, {found.bytes_ratio:.1f} times smaller than the float twin, "
+                f"with {100 * found.binary_mac_share:.1f} % of the multiply-accumulates on single bits"
+            )
+            sentences.setdefault(text, []).append(each.name)
+    return [f"Size of {listed(names, of=len(runs))}: {text}." for text, names in sentences.items()]
+
+
+def _slowest(timed: Timed) -> str:
+    name, operations = max(timed.layers().items(), key=lambda layer: sum(each.seconds for each in layer[1]))
+    bits = [operation for operation in timed.costs.operations if operation.bits == 1]
+    return (
+        f"{100 * timed.costs.share_of_time(bits):.0f} % of it is work on bits, and the slowest layer is {name} with "
+        f"{100 * timed.costs.share_of_time(operations):.0f} %."
+    )

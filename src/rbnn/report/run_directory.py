@@ -1,0 +1,93 @@
+"""A run directory or a lone checkpoint, read for analysis.  What is not there is said, not guessed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rbnn.errors import CheckpointError
+from rbnn.report.run_names import named_runs
+from rbnn.training.checkpoint import BEST, LAST, Network, load_network
+from rbnn.training.config import CONFIG_NAME, TrainConfig, read_recipe
+from rbnn.training.layer_figures import INITIAL, Signs, load_signs
+from rbnn.training.log import LOG, read_log
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left behind."""
+
+    name: str
+    """Short, and different from that of every other run of the report."""
+    path: Path
+    config: TrainConfig
+    epochs: list[dict[str, Any]]
+    """The log, one entry per finished epoch."""
+    network: Network | None
+    """At its best epoch, or as the run stopped before the first one ended."""
+    initial: Signs | None
+    """Signs of the weights before training."""
+
+    @property
+    def binary(self) -> bool:
+        return self.config.method != "float"
+
+    @property
+    def measured(self) -> str:
+        """Which moment of the run the network is of."""
+        if self.network is None:
+            return f"epoch {len(self.epochs)} (from the log)"
+        state = self.network.state
+        if "epoch" not in state:  # of another program
+            return "the checkpoint"
+        if "step" in state:  # only the checkpoint that a run resumes from counts steps
+            return f"step {state['step']} of epoch {state['epoch'] + 1}"
+        return f"epoch {state['epoch'] + 1} (best)"
+
+    def missing(self) -> list[str]:
+        """What the report could not show for this run and why, one sentence each."""
+        sentences = []
+        done, asked = len(self.epochs), self.config.epochs
+        if self.path.is_file():
+            sentences.append(f"{self.name} is a lone checkpoint: without a log it has no curves.")
+        elif done == 0:
+            sentences.append(f"{self.name} has not finished an epoch: its log is empty, so it has no curves.")
+        elif done < asked:
+            sentences.append(f"{self.name} ended after {done} of {asked} epochs: it was interrupted or is running.")
+        if done == 1:
+            sentences.append(f"{self.name} has one epoch: there is no change from epoch to epoch to show.")
+        if not self.binary:
+            sentences.append(f"{self.name} is a float network: it has no binary layers, angles or flips.")
+        if self.network is None:
+            sentences.append(
+                f"{self.name} has no checkpoint ({BEST} or {LAST}): histograms, absolute errors and sizes are left "
+                "out, the other measures of its layers are the log's."
+            )
+        if self.initial is None and self.binary and self.network is not None:
+            sentences.append(f"{self.name} has no {INITIAL}: flips from initialisation cannot be counted.")
+        return sentences
+
+
+def read_runs(paths: list[Path]) -> list[Run]:
+    """The runs in these directories, checkpoints or tables, named apart."""
+    return [_read(path, name) for path, name in named_runs(paths)]
+
+
+def _read(path: Path, name: str) -> Run:
+    if not path.exists():
+        raise CheckpointError(f"a run directory of `rbnn train` or a checkpoint is expected, but {path} does not exist")
+    if path.is_file():
+        network = load_network(path)
+        return Run(name, path, network.config, [], network, None)
+    if not (path / CONFIG_NAME).is_file():
+        raise CheckpointError(f"{path} holds no {CONFIG_NAME}: a run directory of `rbnn train` is expected")
+    config = read_recipe(path / CONFIG_NAME)
+    epochs = read_log(path / LOG)
+    held = any((path / file).is_file() for file in (BEST, LAST))
+    return Run(
+        name,
+        path,
+        config,
+        epochs,
+        load_network(path) if held else None,
+        load_signs(path / INITIAL) if (path / INITIAL).is_file() else None,
+    )

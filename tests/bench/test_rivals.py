@@ -1,0 +1,299 @@
+"""Networks for other engines: each answers as the oracle does on the same graph."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packed_networks import image_for, one_operation, picture_network, signs, small_network
+
+from rbnn.bench.float_twin import float_twin, without_bytes
+from rbnn.bench.rivals import amx, contenders
+from rbnn.bench.rivals.compare import noise
+from rbnn.packed import oracle
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import ACTIVATIONS, KINDS
+from rbnn.packed.session import Session
+
+for package in ("onnx", "onnxruntime", "openvino"):
+    pytest.importorskip(package)
+
+Shape = tuple[int, int, int]
+
+
+def by_onnxruntime(graph: Graph, images: Any) -> Any:
+    import onnx
+
+    from rbnn.bench.rivals.onnx_model import to_onnx
+
+    model = to_onnx(graph, len(images))
+    onnx.checker.check_model(model, full_check=True)
+    return contenders._onnxruntime(model.SerializeToString(), images, 1)()
+
+
+def by_openvino(graph: Graph, images: Any) -> Any:
+    from rbnn.bench.rivals.openvino_model import to_openvino
+
+    return contenders._openvino(to_openvino(graph, len(images)), images, 1)()
+
+
+def by_torch(graph: Graph, images: Any) -> Any:
+    import torch
+
+    from rbnn.bench.rivals.torch_module import to_torch
+
+    return to_torch(graph, len(images))(torch.from_numpy(images)).numpy()
+
+
+every_engine = pytest.mark.parametrize("engine", [by_torch, by_onnxruntime, by_openvino])
+Engine = Callable[[Graph, Any], Any]
+
+
+def agree(engine: Engine, graph: Graph, images: Any) -> None:
+    wanted = oracle.run(graph, images)
+    got = engine(graph, images).reshape(wanted.shape)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * max(float(np.abs(wanted).max()), 1))
+
+
+def floats(*shape: int) -> Any:
+    return np.random.default_rng(7).normal(size=shape).astype(np.float32)
+
+
+CONV = {"kernel": [3, 2], "stride": [2, 1], "padding": [1, 2], "dilation": [1, 2]}
+FINISH = {"scale": floats(64), "shift": floats(64)}
+CASES: list[tuple[str, dict[str, Shape], dict[str, Shape], dict[str, Any], dict[str, Any]]] = [
+    ("float_conv", {"x": (7, 8, 6), "residual": (4, 10, 64)}, {"float": (4, 10, 64)},
+     FINISH | {"weight": floats(64, 3, 2, 3)}, CONV | {"groups": 2, "activation": ["relu"]}),
+    ("float_conv", {"x": (1, 1, 9)}, {"float": (1, 1, 64)}, FINISH | {"weight": floats(64, 1, 1, 9)},
+     {"kernel": [1, 1]}),
+    ("float_conv", {"x": (1, 1, 9)}, {"float": (3, 3, 4)}, {"weight": floats(4, 1, 1, 9)},
+     {"kernel": [1, 1], "padding": [1, 1]}),
+    ("binary_conv", {"x": (7, 8, 64), "residual": (4, 8, 64)}, {"float": (4, 8, 64), "bits": (4, 8, 64)},
+     FINISH | {"level": floats(65)[1:], "weight": signs(np.random.default_rng(0), 64, 3, 3, 64)},
+     {"kernel": [3, 3], "stride": [2, 1], "padding": [1, 1]}),
+    ("binary_conv", {"x": (7, 8, 64)}, {"bits": (7, 8, 64)},
+     {"weight": signs(np.random.default_rng(0), 64, 3, 3, 64), "threshold": np.arange(-32, 32, dtype=np.int32)},
+     {"kernel": [3, 3], "padding": [1, 1]}),
+    ("binary_conv", {"x": (7, 8, 64)}, {"float": (7, 8, 64)}, {"weight": signs(np.random.default_rng(0), 64, 3, 3, 64)},
+     {"kernel": [3, 3], "padding": [1, 1], "pad": -1}),
+    ("pack", {"x": (3, 4, 64)}, {"bits": (3, 4, 64)}, {}, {"level": 0.3}),
+    ("pack", {"x": (3, 4, 64)}, {"bits": (3, 4, 64)}, {}, {"level": "mean"}),
+    ("pack", {"x": (3, 4, 64)}, {"bits": (3, 4, 64)}, {"level": floats(64)}, {}),
+    ("pack", {"x": (3, 4, 64)}, {"bits": (3, 4, 64)}, dict(FINISH), {}),
+    ("affine", {"x": (3, 4, 64)}, {"float": (3, 4, 64)}, dict(FINISH), {}),
+    ("max_pool", {"x": (7, 8, 5)}, {"float": (4, 4, 5)}, {},
+     {"kernel": [3, 2], "stride": [2, 2], "padding": [1, 0], "ceil": True}),
+    ("max_pool", {"x": (7, 8, 5)}, {"float": (3, 8, 5)}, {}, {"kernel": [3, 1], "stride": [1, 1], "dilation": [2, 1]}),
+    ("avg_pool", {"x": (7, 8, 5)}, {"float": (4, 4, 5)}, {},
+     {"kernel": [2, 2], "padding": [1, 0], "count_padding": False}),
+    ("avg_pool", {"x": (7, 8, 5)}, {"float": (4, 4, 5)}, {}, {"kernel": [2, 2], "padding": [1, 0]}),
+    ("avg_pool", {"x": (8, 8, 5)}, {"float": (4, 3, 5)}, {}, {"kernel": [2, 3], "ceil": True}),
+    ("max_pool_bits", {"x": (6, 8, 64)}, {"bits": (3, 4, 64)}, {}, {"kernel": [2, 2]}),
+    ("max_pool_bits", {"x": (6, 8, 64)}, {"bits": (3, 4, 64)}, {"invert": signs(np.random.default_rng(0), 64)},
+     {"kernel": [2, 2]}),
+    ("adaptive_max_pool", {"x": (7, 5, 3)}, {"float": (3, 2, 3)}, {}, {"size": [3, 2]}),
+    ("adaptive_avg_pool", {"x": (3, 5, 3)}, {"float": (5, 2, 3)}, {}, {"size": [5, 2]}),
+    ("mean", {"x": (7, 5, 3)}, {"float": (1, 1, 3)}, {}, {"over": "hw"}),
+    ("mean", {"x": (7, 5, 3)}, {"float": (7, 5, 1)}, {}, {"over": "c"}),
+    ("add", {"a": (1, 4, 1), "b": (3, 1, 5)}, {"float": (3, 4, 5)}, {}, {}),
+    ("multiply", {"a": (3, 4, 5), "b": (1, 1, 5)}, {"float": (3, 4, 5)}, {}, {}),
+    ("concat", {"x0": (3, 4, 5), "x1": (3, 4, 7)}, {"float": (3, 4, 12)}, {}, {}),
+    ("reshape", {"x": (3, 4, 5)}, {"float": (5, 6, 2)}, {}, {"order": "chw"}),
+    ("reshape", {"x": (3, 4, 5)}, {"float": (5, 6, 2)}, {}, {"order": "hwc"}),
+    ("slice", {"x": (7, 8, 9)}, {"float": (4, 3, 2)}, {}, {"start": [0, 1, 2], "stop": [7, 8, 6], "step": [2, 3, 3]}),
+    ("pad", {"x": (3, 4, 5)}, {"float": (4, 4, 8)}, {}, {"before": [1, 0, 1], "after": [0, 0, 2], "value": -2.5}),
+    ("constant", {}, {"float": (3, 5, 7)}, {"value": floats(3, 5, 7)}, {}),
+    *(
+        ("activation", {"x": (3, 4, 64)}, {"float": (3, 4, 64)}, {"slope": floats(64)} if name == "prelu" else {},
+         {"activation": [name, *{"hardtanh": [-0.5, 2.0], "leaky_relu": [0.2]}.get(name, [])]})
+        for name in ACTIVATIONS
+    ),
+]  # fmt: skip
+
+
+def test_every_kind_is_there() -> None:
+    assert {case[0] for case in CASES} | {"int8_conv", "quantize"} == set(KINDS)  # these two: see without_bytes
+
+
+@every_engine
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[4]}")
+def test_an_operation(case: Any, engine: Engine) -> None:
+    graph = one_operation(*case)
+    agree(engine, graph, image_for(graph, np.random.default_rng(0)))
+
+
+@every_engine
+@pytest.mark.parametrize("change", [lambda graph: graph, float_twin], ids=["bits", "float twin"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_network(batch: int, change: Callable[[Graph], Graph], engine: Engine) -> None:
+    agree(engine, change(small_network()), floats(batch, 3, 8, 8))
+
+
+# The float twin
+
+
+def test_the_twin_is_a_network_without_bits_that_our_engine_runs() -> None:
+    twin = float_twin(small_network())
+    twin.check()
+    assert all(buffer.type == "float" for buffer in twin.buffers.values())
+    assert [o.kind for o in twin.operations] == ["float_conv"] * 3 + ["max_pool", "float_conv", "mean", "float_conv"]
+    images = floats(2, 3, 8, 8)
+    np.testing.assert_allclose(Session(twin)(images), oracle.run(twin, images), rtol=1e-3, atol=1e-3)
+
+
+def test_the_twin_has_the_weights_as_numbers_and_no_signs() -> None:
+    """Two channels, one pixel: 3·(2 − 5) and 3·(−2 + 5) with the shortcut, clamped to ±4; 0.5 is not its sign."""
+    weight = np.packbits(np.array([[1, 0], [0, 1]], np.uint8), axis=-1, bitorder="little").reshape(2, 1, 1, 1)
+    graph = one_operation(
+        "binary_conv", {"x": (1, 1, 2), "residual": (1, 1, 2)}, {"float": (1, 1, 2)},
+        {"weight": weight, "scale": np.float32([3, 3])}, {"kernel": [1, 1], "activation": ["hardtanh", -4, 4]},
+    )  # fmt: skip
+    images = np.float32([2, 5, 0.5, -8]).reshape(1, 4, 1, 1)
+    assert oracle.run(float_twin(graph), images).tolist() == [[-4.0, 1.0]]
+    assert oracle.run(graph, images).tolist() == [[0.5, -4.0]]
+
+
+@pytest.mark.parametrize("zero", [90, 30, None])
+def test_bytes_become_floats(zero: float | None) -> None:
+    """u = round(90 x + 90) and Σ w·(u − zero): without rounding, up to half a step for each of 27 taps."""
+    weight = np.random.default_rng(0).integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
+    tensors = {"weight": weight, "scale": np.full(8, 0.01, np.float32)}
+    if zero is not None:
+        tensors["zero"] = np.full(3, zero, np.float32)
+    graph = one_operation(
+        "int8_conv", {"x": (6, 7, 3)}, {"float": (6, 7, 8)}, tensors, {"kernel": [3, 3], "padding": [1, 1]}
+    )  # fmt: skip
+    images = image_for(graph, np.random.default_rng(0)).clip(-1, 1.8)
+    plain = without_bytes(graph)
+    plain.check()
+    assert all(buffer.type == "float" for buffer in plain.buffers.values())
+    assert [o.kind for o in plain.operations].count("affine") == (zero != 90)
+    largest = 0.01 * 0.5 * np.abs(weight.astype(int)).sum((1, 2, 3)).max()
+    difference = np.abs(oracle.run(plain, images) - oracle.run(graph, images)).max()
+    assert 1e-3 < difference < largest
+    assert np.abs(oracle.run(graph, images)).max() > 5 * largest
+
+
+def test_int8_weights_of_a_float_layer_are_numbers() -> None:
+    graph = one_operation(
+        "float_conv", {"x": (1, 1, 2)}, {"float": (1, 1, 1)}, {"weight": np.int8([[[[3, -5]]]])}, {"kernel": [1, 1]}
+    )  # fmt: skip
+    images = np.float32([2, 0.5]).reshape(1, 2, 1, 1)
+    assert oracle.run(float_twin(graph), images).tolist() == [[3.5]]
+    for engine in (by_torch, by_onnxruntime, by_openvino):
+        agree(engine, float_twin(graph), images)
+
+
+def test_a_threshold_becomes_a_shift() -> None:
+    weight, threshold = np.uint8([[[[3]]]]), np.int32([1])
+    graph = one_operation(
+        "binary_conv", {"x": (1, 1, 2)}, {"bits": (1, 1, 1)}, {"weight": weight, "threshold": threshold},
+        {"kernel": [1, 1]},
+    )  # fmt: skip
+    twin = float_twin(replace(graph, operations=graph.operations[:-1], output="out.bits"))
+    images = np.float32([[1.5, 0.25], [9, 9]]).reshape(2, 2, 1, 1)
+    assert oracle.run(twin, images).tolist() == [[0.75], [1.0]]
+
+
+# Contenders
+
+
+def test_the_contenders_answer_the_same_question() -> None:
+    graph, images = small_network(), floats(2, 3, 8, 8)
+    made = {each.name: each.call() for each in contenders.rivals(graph, images, 1, list(contenders.ENGINES))}
+    assert list(made) == [
+        "torch float32", "onnxruntime float32", "onnxruntime int8",
+        "openvino float32", "openvino int8", "openvino 1-bit",
+    ]  # fmt: skip
+    exact, twin = oracle.run(graph, images), oracle.run(float_twin(graph), images)
+    for name, answer in made.items():
+        if not name.endswith("int8"):  # coarse steps, which thresholds make coarser
+            wanted = exact if name.endswith("1-bit") else twin
+            np.testing.assert_allclose(answer.reshape(wanted.shape), wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_all_contenders_see_the_same_pictures() -> None:
+    session = Session(picture_network())
+    pixels, images = noise(session, 4)
+    assert (pixels.dtype, images.dtype, images.shape) == (np.uint8, np.float32, (4, 3, 8, 8))
+    np.testing.assert_allclose(images, (pixels / 255 - 0.5) / 0.25, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(session(pixels), session(images))
+    for graph in (small_network(), replace(picture_network(), input=Input("image"))):  # the last has no mean and std
+        ours, others = noise(Session(graph), 2)
+        assert ours.dtype == np.float32
+        np.testing.assert_array_equal(ours, others)
+
+
+def test_int8_is_the_network_in_coarser_numbers() -> None:
+    weight = floats(8, 3, 3, 3)
+    graph = one_operation(
+        "float_conv", {"x": (9, 9, 3)}, {"float": (9, 9, 8)}, {"weight": weight},
+        {"kernel": [3, 3], "padding": [1, 1], "activation": ["relu"]},
+    )  # fmt: skip
+    images = image_for(graph, np.random.default_rng(0))
+    wanted = oracle.run(graph, images)
+    for each in contenders.rivals(graph, images, 1, ["onnxruntime", "openvino"]):
+        error = np.abs(each.call().reshape(wanted.shape) - wanted).max() / wanted.max()
+        assert (1e-4 < error < 0.05) == (each.numbers == "int8"), each.name
+
+
+def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert contenders.missing("openvino") is None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("openvino", "torch") else name)
+    assert contenders.missing("onnxruntime") is None
+    assert contenders.missing("openvino") == "openvino is left out: pip install 'rbnn[bench]' (lacks openvino)"
+    assert contenders.missing("torch") == "torch is left out: pip install 'rbnn[train]' (lacks torch)"
+
+
+# AMX
+
+
+@pytest.fixture
+def cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """What the system says of the CPU: nothing yet."""
+    monkeypatch.setattr(amx, "CPU", tmp_path / "cpuinfo")
+    monkeypatch.setenv(amx.LIMIT, "to be restored")
+    monkeypatch.delenv(amx.LIMIT)
+    amx.avoid_deadly_amx.cache_clear()
+    yield tmp_path / "cpuinfo"
+    amx.avoid_deadly_amx.cache_clear()
+
+
+@pytest.mark.parametrize(("program", "survives"), [("", True), ("raise SystemExit(1)", True), ("os.abort()", False)])
+def test_openvino_does_without_amx_where_that_kills(
+    cpu: Path, program: str, survives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = subprocess.run
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **more: run([command[0], "-c", f"import os; {program}"], **more)
+    )
+    assert amx.avoid_deadly_amx() is None
+    assert amx.LIMIT not in os.environ  # there is no such CPU, so nothing was tried
+    cpu.write_text("flags : sse2 avx512f amx_tile amx_int8", encoding="utf-8")
+    amx.avoid_deadly_amx.cache_clear()
+    said = amx.avoid_deadly_amx()
+    assert (said is None) == survives
+    assert os.environ.get(amx.LIMIT) == (None if survives else amx.WITHOUT_AMX)
+
+
+def test_a_limit_of_the_user_stays(cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu.write_text("flags : amx_int8", encoding="utf-8")
+    monkeypatch.setenv(amx.LIMIT, "AVX2")
+    assert amx.avoid_deadly_amx() is None
+    assert os.environ[amx.LIMIT] == "AVX2"
+
+
+def test_the_probe_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", amx.__name__],
+        env=os.environ | {amx.LIMIT: amx.WITHOUT_AMX},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,257 @@
+"""The packed file: what is written is read, and nothing else is."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from faults import Fault
+from packed_networks import picture_network, small_network
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from rbnn.data.preprocess import normalise
+from rbnn.errors import PackError, RbnnError
+from rbnn.packed import file as packfile
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import KINDS
+from rbnn.packed.session import Session
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    packfile.write(small_network(), tmp_path / "net.rbnn")
+    return tmp_path / "net.rbnn"
+
+
+def rewrite(path: Path, change: Any) -> Path:
+    """The file after ``change(metadata, tensors)``, its checksum repaired."""
+    with safe_open(path, framework="numpy") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    change(metadata, tensors)
+    metadata["rbnn.checksum"] = packfile.checksum(metadata["rbnn.graph"], tensors)
+    save_file(tensors, path, metadata)
+    return path
+
+
+def test_a_network_survives_the_file(packed: Path) -> None:
+    written, read = small_network(), packfile.read(packed)
+    assert read.input == written.input
+    assert read.buffers == written.buffers
+    assert read.operations == written.operations
+    for name, tensor in written.tensors.items():
+        np.testing.assert_array_equal(read.tensors[name], tensor)
+    assert [path.name for path in packed.parent.iterdir()] == ["net.rbnn"]
+
+
+def test_a_broken_graph_is_not_written_and_leaves_the_old_file(packed: Path) -> None:
+    before = packed.read_bytes()
+    graph = small_network()
+    graph.operations.pop()
+    with pytest.raises(PackError, match="output"):
+        packfile.write(graph, packed)
+    assert packed.read_bytes() == before
+
+
+def test_missing_and_foreign_files(tmp_path: Path) -> None:
+    with pytest.raises(PackError, match="no such file"):
+        packfile.read(tmp_path / "none.rbnn")
+    (tmp_path / "text.rbnn").write_text("hello " * 100)
+    with pytest.raises(PackError, match="not a packed network"):
+        packfile.read(tmp_path / "text.rbnn")
+    (tmp_path / "empty.rbnn").write_bytes(b"")
+    with pytest.raises(PackError, match="not a packed network"):
+        packfile.read(tmp_path / "empty.rbnn")
+    save_file({"w": np.zeros(3, np.float32)}, tmp_path / "other.rbnn")
+    with pytest.raises(PackError, match="rbnn export"):
+        packfile.read(tmp_path / "other.rbnn")
+
+
+def test_every_truncation_is_noticed(packed: Path) -> None:
+    data = packed.read_bytes()
+    for end in range(0, len(data), 97):
+        packed.write_bytes(data[:end])
+        with pytest.raises(PackError):
+            packfile.read(packed)
+
+
+def test_every_damaged_byte_is_noticed(packed: Path) -> None:
+    data = packed.read_bytes()
+    for at in range(0, len(data), 53):
+        packed.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        with pytest.raises(PackError):
+            packfile.read(packed)
+
+
+def test_a_newer_version_is_refused(packed: Path) -> None:
+    rewrite(packed, lambda metadata, tensors: metadata.update({"rbnn.version": "2"}))
+    with pytest.raises(PackError, match=r"version 2.*upgrade"):
+        packfile.read(packed)
+
+
+def test_an_unknown_kind_names_the_operation(packed: Path) -> None:
+    def change(metadata: dict[str, str], tensors: Any) -> None:
+        metadata["rbnn.graph"] = metadata["rbnn.graph"].replace('"max_pool_bits"', '"median_pool"')
+
+    with pytest.raises(PackError, match=r"'pool' \(median_pool\)"):
+        packfile.read(rewrite(packed, change))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused(packed: Path, value: float) -> None:
+    def change(metadata: Any, tensors: dict[str, Any]) -> None:
+        tensors["s1"] = np.full(16, value, np.float32)
+
+    with pytest.raises(PackError, match="finite"):
+        packfile.read(rewrite(packed, change))
+
+
+def with_graph(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, str], Any], None]:
+    """A ``change`` of `rewrite` to the graph alone."""
+
+    def rewritten(metadata: dict[str, str], tensors: Any) -> None:
+        graph = json.loads(metadata["rbnn.graph"])
+        change(graph)
+        metadata["rbnn.graph"] = json.dumps(graph)
+
+    return rewritten
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("mean", 10**400), ("mean", -(10**400)), ("mean", 1e308), ("mean", -1e7), ("mean", float("nan")),
+        ("std", 10**400), ("std", 1e308), ("std", 1e-320), ("std", 9e-31), ("std", 0), ("std", -1),
+    ],
+    ids=lambda value: str(value)[:9],
+)  # fmt: skip
+def test_numbers_that_cannot_normalise_are_refused(packed: Path, word: str, value: float) -> None:
+    with pytest.raises(PackError, match=f"net.rbnn: {word} of the input must be "):
+        packfile.read(rewrite(packed, with_graph(lambda graph: graph["input"].update({word: [value]}))))
+
+
+@pytest.mark.parametrize(("mean", "std"), [(1e6, 1e-30), (-1e6, 1e-30), (0, 2.9e38), (-1e6, 2.9e38)])
+def test_what_is_allowed_normalises_every_picture_to_finite_numbers(packed: Path, mean: float, std: float) -> None:
+    graph = packfile.read(rewrite(packed, with_graph(lambda graph: graph["input"].update(mean=[mean], std=[std]))))
+    pictures = np.array([0, 255], np.uint8).reshape(2, 1, 1, 1).repeat(3, axis=3)
+    assert np.isfinite(normalise(pictures, graph.input.mean, graph.input.std)).all()
+
+
+SURROGATE = "\ud800"
+
+
+def rename_a_buffer(graph: dict[str, Any]) -> None:
+    graph["buffers"][SURROGATE] = graph["buffers"].pop(graph["input"]["buffer"])
+    graph["input"]["buffer"] = SURROGATE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda graph: graph["operations"][0].update(name=SURROGATE),
+        lambda graph: graph["input"].update(classes=[SURROGATE, *"bcde"]),
+        rename_a_buffer,
+    ],
+    ids=["operation", "class", "buffer"],
+)
+def test_names_that_are_no_text_are_refused(packed: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    with pytest.raises(PackError, match=r"the name '\\ud800' cannot be written as UTF-8"):
+        packfile.read(rewrite(packed, with_graph(change)))
+
+
+def test_names_that_are_no_text_are_not_written(tmp_path: Path) -> None:
+    graph = small_network()
+    with pytest.raises(PackError, match="cannot be written as UTF-8"):
+        packfile.write(replace(graph, input=replace(graph.input, classes=(SURROGATE, *"bcde"))), tmp_path / "net.rbnn")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_document_lists_every_kind() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+    for kind, rules in KINDS.items():
+        assert f"`{kind}`" in text
+        for attribute in rules.attributes:
+            assert attribute in text
+
+
+JUNK: list[Any] = [
+    -1, 0, 1, 2, 3, 7, 64, 255, 256, 1024, 16384, 2**20, 2**31, 2**63, 10**400, 1e308, 1e-320, -0.5, True, None, "",
+    "x", "\ud800", "mean", [], [1], [0, 0], [1, 1], [3, 3], [255, 255], [9, 1], [1e9, 1], {}, ["relu"],
+    ["hardtanh", 1, -1],
+]  # fmt: skip
+
+
+def _mutate(rng: np.random.Generator, value: Any, names: list[str]) -> Any:
+    """A copy of ``value`` with one place changed."""
+    if isinstance(value, dict) and value and rng.random() < 0.9:
+        keys = list(value)
+        key = keys[rng.integers(len(keys))]
+        changed = dict(value)
+        chance = rng.random()
+        if chance < 0.06:
+            del changed[key]
+        elif chance < 0.1:
+            changed[names[rng.integers(len(names))]] = changed.pop(key)
+        else:
+            changed[key] = _mutate(rng, value[key], names)
+        return changed
+    if isinstance(value, list) and value and rng.random() < 0.9:
+        at = int(rng.integers(len(value)))
+        chance = rng.random()
+        if chance < 0.05:
+            return value[:at] + value[at + 1 :]
+        if chance < 0.1:
+            return [*value[:at], value[at], *value[at:]]
+        return [*value[:at], _mutate(rng, value[at], names), *value[at + 1 :]]
+    if isinstance(value, str) and rng.random() < 0.7:
+        return names[rng.integers(len(names))]
+    if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.6:
+        return value + int(rng.integers(-3, 4))
+    return JUNK[rng.integers(len(JUNK))]
+
+
+def fuzz(graph: Graph, path: Path, first: int, count: int) -> tuple[int, int]:
+    """Mutants of a network with repaired checksums: each gives a typed error or a finite answer.  (errors, answers)"""
+    text, refused = packfile._to_json(graph), 0
+    names = [*graph.buffers, *graph.tensors, *KINDS, *(r for k in KINDS.values() for r in (*k.attributes, *k.tensors))]
+    for seed in range(first, first + count):
+        rng = np.random.default_rng(seed)
+        value, tensors = json.loads(text), dict(graph.tensors)
+        for _ in range(rng.integers(1, 4)):
+            if rng.random() < 0.85:
+                value = _mutate(rng, value, names)
+            else:
+                name = list(tensors)[rng.integers(len(tensors))]
+                tensor = tensors[name]
+                tensors[name] = [
+                    tensor[:-1], tensor.astype(np.float32), tensor.view(np.uint8), tensor.reshape(-1), tensor * 0,
+                    rng.permutation(tensor.view(np.uint8).reshape(-1)).view(tensor.dtype).reshape(tensor.shape),
+                ][rng.integers(6)]  # fmt: skip
+        changed = json.dumps(value)
+        tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        metadata = {"rbnn.version": "1", "rbnn.graph": changed, "rbnn.checksum": packfile.checksum(changed, tensors)}
+        save_file(tensors, path, metadata)
+        try:
+            session = Session(path)
+            answer = session(rng.normal(size=(2, *session.input_shape)).astype(np.float32))
+        except RbnnError:
+            refused += 1
+            continue
+        height, width, channels = session.graph.buffers[session.graph.output].shape
+        assert answer.shape == ((2, channels) if height == width == 1 else (2, channels, height, width))
+        assert np.isfinite(answer).all()
+    return refused, count - refused
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(5_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("make", [small_network, picture_network])
+def test_mutants_give_an_error_or_an_answer(
+    tmp_path: Path, make: Callable[[], Graph], count: int, fault: Fault
+) -> None:
+    with fault("mutant of a packed file", count):
+        refused, answered = fuzz(make(), tmp_path / "mutant.rbnn", 0, count)
+        assert refused > count / 3
+        assert answered > count / 100
