@@ -87,6 +87,19 @@ class Method(nn.Module, ABC):
     def inherit(self, before: "Method") -> None:
         """Takes over what a restart on the same layer does not change, from the method that was there."""
 
+    def continue_from(self, before: "Method") -> bool:
+        """Goes on where ``before``, the method of a trained layer, stood: all its tensors are taken over, and training
+        begins anew at epoch 0.  False, and nothing is changed, where it is another method or its tensors have other
+        shapes."""
+        own, theirs = self.state_dict(), before.state_dict()
+        shapes = [{name: tensor.shape for name, tensor in each.items()} for each in (own, theirs)]
+        if type(before) is not type(self) or shapes[0] != shapes[1]:
+            return False
+        progress = self.progress
+        self.load_state_dict(theirs)
+        self.progress = progress
+        return True
+
     def begin_epoch(self, w: Tensor, epoch: float, epochs: int) -> None:
         """What the schedule does between steps (no gradient): rotation, sharpness, annealing.  ``epoch`` may be a
         fraction; ``epoch/epochs`` is the paper's e/E."""

@@ -136,6 +136,13 @@ class RBNN(Method):
     def binary_form(self, w: Tensor) -> BinaryForm:
         return replace(super().binary_form(w), centred=self.standardise)
 
+    def continue_from(self, before: Method) -> bool:
+        continued = super().continue_from(before)
+        if continued and self.rotates:
+            # The rotation that is there serves epoch 0: another one would give the trained signs up.
+            self.rotated_at.clamp_(max=0)
+        return continued
+
     @torch.no_grad()
     def begin_epoch(self, w: Tensor, epoch: float, epochs: int) -> None:
         super().begin_epoch(w, epoch, epochs)

@@ -16,7 +16,6 @@ from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import CheckpointError, ConfigError, DamagedCheckpoint, UnknownName
 from rbnn.files import keep_as, write_whole
 from rbnn.models import create_model
-from rbnn.nn import binary_layers
 from rbnn.training.config import TrainConfig, as_table, from_table
 
 VERSION = 1
@@ -200,19 +199,3 @@ def load_weights(model: nn.Module, weights: Any, path: Path) -> None:
         if own[name].is_floating_point() and not progress and not bool(torch.isfinite(weights[name]).all()):
             raise CheckpointError(f"{path} holds values of {name} that are not finite: its training went wrong")
     model.load_state_dict(weights)
-
-
-def start_from(model: nn.Module, path: Path) -> None:
-    """Take over weights and batch norms from a checkpoint of the same network, such as its float twin; the binary
-    layers' methods start anew from them."""
-    weights = load_network(path).state["model"]
-    own = model.state_dict()
-    for name, value in own.items():
-        if ".method." in name:
-            continue
-        if name not in weights or weights[name].shape != value.shape:
-            raise CheckpointError(f"cannot start from {path}: it has no {name} of shape {tuple(value.shape)}")
-        own[name] = weights[name]
-    model.load_state_dict(own)
-    for _, layer in binary_layers(model):
-        layer.restart_method()

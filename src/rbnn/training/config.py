@@ -95,7 +95,8 @@ class TrainConfig:
     batch_norm: Literal["local", "all-reduced"] = "local"
     """With several processes: batch statistics of each process's share, or of the whole batch."""
     start_from: Path | None = None
-    """Checkpoint whose weights the run starts from, such as a trained float twin."""
+    """Checkpoint whose weights the run starts from.  One of the same method goes on as it was, with its rotations and
+    scales; from another one, such as the trained float twin, the method starts anew."""
     teacher: Path | None = None
     """Run or checkpoint whose answers the network learns beside the labels (distillation), such as its float twin."""
     resume: bool = False

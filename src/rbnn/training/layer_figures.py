@@ -1,5 +1,6 @@
 """What happens inside the binary layers, epoch by epoch: angle, quantisation error, flips, and the method's own."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,13 @@ def _packed(signs: Tensor) -> NDArray[np.uint64]:
     return words.view(np.uint64)  # NumPy has two 64-bit types; torch takes this one
 
 
-def initial_signs(model: nn.Module) -> Signs:
-    """The signs of the latent weights as they are, before any rotation: what flips are counted from."""
-    return {name: _packed(sign(layer.weight)) for name, layer in binary_layers(model)}
+def initial_signs(model: nn.Module, continued: Collection[str] = ()) -> Signs:
+    """What flips are counted from: the signs of the latent weights as they are, before any rotation; in layers that go
+    on as they were trained, their ±1 weights."""
+    now = present_signs(model) if continued else {}
+    return {
+        name: now[name] if name in continued else _packed(sign(layer.weight)) for name, layer in binary_layers(model)
+    }
 
 
 def present_signs(model: nn.Module) -> Signs:

@@ -31,6 +31,7 @@ from rbnn.training.evaluate import evaluate
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
 from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
+from rbnn.training.start import start_from
 
 
 class Progress:
@@ -117,8 +118,9 @@ class _Run:
         self.test_batches = Batches(test_set, config.batch_size, train=False, **shares)
 
         self.model = checkpoint.build(config, self.contract)
+        continued: set[str] = set()
         if config.start_from is not None and not resuming:
-            checkpoint.start_from(self.model, config.start_from)
+            continued = start_from(self.model, config.start_from, progress.notice)
         if config.batch_norm == "all-reduced":
             all_reduce_batch_norm_(self.model)
         self.model.to(those.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -126,7 +128,7 @@ class _Run:
         self.schedule = BinarySchedule(self.model, self.optimizer, config.epochs)
         self.epoch, self.step, self.best_top1, self.sums = 0, 0, -1.0, Sums()
         self.rate = config.lr
-        self.initial = self.previous = initial_signs(self.model)
+        self.initial = self.previous = initial_signs(self.model, continued)
         if resuming:
             self._resume(last)
         self.teacher = config.teacher and Teacher(config.teacher, self.contract, those.device)

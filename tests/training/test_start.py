@@ -1,0 +1,99 @@
+"""A run that starts from a trained network: one of the same method goes on as it was."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from runs import log_of, small, state_of
+from torch import Tensor, nn
+
+from rbnn.methods import method_names
+from rbnn.models import MODELS
+from rbnn.models._registry import Bricks, Entry
+from rbnn.nn import binary_layers
+from rbnn.training.checkpoint import load_network
+from rbnn.training.loop import train
+
+OPTIONS: dict[str, list[dict[str, object]]] = {
+    "rbnn": [{}, {"rotation": "layer", "alpha": "layer"}, {"rotation": "none", "alpha": "none"}, {"rotate_until": 1.0}],
+    "xnor++": [{}, {"case": 1}, {"case": 2}, {"case": 3}],
+    "abc-net": [{}, {"weight_bases": 3, "activation_bases": 3}],
+    "dorefa": [{}, {"activation_bits": 2, "gradient_bits": 8}],
+    "bnn+": [{}, {"scale": "layer"}],
+}
+
+
+class Tiny(nn.Module):
+    """A float and a binary convolution, a linear layer."""
+
+    def __init__(self, bricks: Bricks) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(bricks.in_channels, 16, 3, 1, 1), nn.BatchNorm2d(16)
+        self.conv2, self.bn2 = bricks.conv(16, 32, 3, 2), nn.BatchNorm2d(32)
+        self.fc = nn.Linear(32 * (bricks.image_size // 2) ** 2, bricks.num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.hardtanh(self.bn1(self.conv1(x)))
+        return self.fc(nn.functional.hardtanh(self.bn2(self.conv2(x))).flatten(1))
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "tiny", Entry(Tiny, 8))
+
+
+def signs_of(run: Path) -> dict[str, Tensor]:
+    return {name: layer.method.signs(layer.weight) for name, layer in binary_layers(load_network(run).model)}
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [(method, options) for method in method_names() for options in OPTIONS.get(method, [{}])],
+)
+def test_a_network_of_the_same_method_goes_on_as_it_was(
+    method: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    """Learning rate 0 shows what it started from: every parameter, every sign and the accuracy."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    how = {"model": "tiny", "method": method, "options": options, "limit": 0}
+    before = train(small(first, epochs=3, **how))
+    after = train(small(second, epochs=1, lr=0, start_from=str(first / "last.pt"), **how))
+    assert before.last["top1"] > 70
+    assert abs(after.last["top1"] - before.last["top1"]) < 3  # batch norm's running statistics go on
+    old, new = state_of(first / "last.pt")["model"], state_of(second / "last.pt")["model"]
+    moving = ("running_mean", "running_var", "num_batches_tracked", "_extra_state", "moment", "rotated_at")
+    for name in new:
+        if not name.endswith(moving):
+            torch.testing.assert_close(new[name], old[name], rtol=0, atol=1e-6)  # xnor-net centres weights anew
+    for name, figures in after.last["layers"].items():
+        assert figures["flips"] == figures["epoch_flips"] == 0, name
+        assert torch.equal(signs_of(first / "last.pt")[name], signs_of(second / "last.pt")[name])
+
+
+def test_the_rotation_goes_on_turning_after_the_first_epoch(tmp_path: Path) -> None:
+    """With ``rotate_until`` each later epoch has its rotation, counted anew, though the first run was longer."""
+    how = {"model": "tiny", "options": {"rotate_until": 1.0}}
+    train(small(tmp_path / "first", epochs=4, **how))
+    train(small(tmp_path / "second", epochs=2, lr=0, start_from=str(tmp_path / "first" / "last.pt"), **how))
+    old, new = (state_of(tmp_path / run / "last.pt")["model"] for run in ("first", "second"))
+    assert int(old["conv2.method.rotated_at"]) == 3
+    assert int(new["conv2.method.rotated_at"]) == 1
+    assert not torch.equal(old["conv2.method.R1"], new["conv2.method.R1"])
+    assert log_of(tmp_path / "second")[0]["layers"]["conv2"]["epoch_flips"] == 0
+
+
+def test_another_method_starts_anew_from_the_weights(tmp_path: Path) -> None:
+    train(small(tmp_path / "first", model="tiny", method="bnn"))
+    run = train(small(tmp_path / "second", model="tiny", lr=0, start_from=str(tmp_path / "first" / "last.pt")))
+    weight = state_of(tmp_path / "first" / "last.pt")["model"]["conv2.weight"]
+    new = state_of(run.out / "last.pt")["model"]
+    assert torch.equal(new["conv2.weight"], weight)
+    torch.testing.assert_close(new["conv2.method.scale"], weight.abs().mean((1, 2, 3)))
+    assert run.last["layers"]["conv2"]["flips"] > 0.3
+
+
+def test_options_that_do_not_fit_are_said(tmp_path: Path) -> None:
+    train(small(tmp_path / "first", model="tiny", epochs=1))
+    how = {"model": "tiny", "epochs": 1, "options": {"rotation": "layer"}, "start_from": str(tmp_path / "first")}
+    with pytest.warns(UserWarning, match=r"1 layers, first conv2, have other options than in .*start anew"):
+        train(small(tmp_path / "second", **how))
