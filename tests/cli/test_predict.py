@@ -1,9 +1,12 @@
 """`rbnn predict` and `rbnn eval` on packed files: against the oracle, without torch, and with bad input."""
 
 import json
+import os
 import shutil
+import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unicodedata import category
@@ -87,6 +90,62 @@ def test_a_packed_file_answers_as_the_oracle(place: Path, rbnn: Rbnn) -> None:
         for top in each["top"]:
             assert top["class"] == "abcde"[top["index"]]
             assert top["probability"] == pytest.approx(wanted[top["index"]], abs=2e-5)
+
+
+def test_large_pictures_are_in_memory_one_by_one(place: Path, rbnn: Rbnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for two and a half pictures of 8×8×3 values."""
+    paths = sorted((place / "image-folder" / "test").rglob("*.png"))
+    wanted = rbnn("predict", "net.rbnn", *paths, "--json").out
+    sizes = []
+    normalise = preprocess.normalise
+
+    def measured(images: np.ndarray, *numbers: tuple[float, ...]) -> np.ndarray:
+        sizes.append(len(images))
+        return normalise(images, *numbers)
+
+    monkeypatch.setattr(preprocess, "normalise", measured)
+    monkeypatch.setattr(preprocess, "LARGEST_BATCH", 5 * 8 * 8 * 3 // 2)
+    assert rbnn("predict", "net.rbnn", *paths, "--json").out == wanted
+    assert sizes == [2, 2, 2, 2, 2, 1]
+    monkeypatch.setattr(preprocess, "LARGEST_BATCH", 1)
+    assert rbnn("predict", "net.rbnn", *paths[:2], "--json").code == 0
+    assert sizes[-2:] == [1, 1]
+
+
+def odd_tiff(path: Path) -> None:
+    """Pillow warns of its tags and logs an error, before it raises one."""
+    Image.new("RGB", (12, 20)).save(path, "TIFF")
+    raw = bytearray(path.read_bytes())
+    at = raw.index(struct.pack("<HHI", 277, 3, 1))  # samples per pixel
+    raw[at + 8 : at + 10] = struct.pack("<H", 2048)
+    path.write_bytes(raw)
+
+
+def bomb(path: Path) -> None:
+    """More pixels than Pillow keeps quiet about, fewer than it refuses."""
+    path.write_bytes(b"P6 12000 10000 255\n")
+
+
+@pytest.mark.parametrize("make", [odd_tiff, bomb])
+def test_a_bad_picture_is_one_sentence(place: Path, make: Callable[[Path], None]) -> None:
+    """And neither Pillow's warnings nor its log."""
+    make(place / "bad")
+    command = [sys.executable, "-m", "rbnn", "predict", "net.rbnn", "bad"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("rbnn: bad ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_names_that_are_not_utf8(place: Path) -> None:
+    for name in ("net.rbnn", "image-folder/test/a/0.png"):
+        shutil.copy(name, os.fsencode(Path(name).name).replace(b".", b"\xff."))
+    commands = [["predict", b"net\xff.rbnn", b"0\xff.png"], ["predict", b"net\xff.rbnn", b"0\xff.png", "--json"],
+                ["info", b"net\xff.rbnn"], ["info", b"net\xff.rbnn", "--json"]]  # fmt: skip
+    for command in commands:
+        done = subprocess.run([sys.executable, "-m", "rbnn", *command], capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"\\udcff" in done.stdout
 
 
 def test_a_table_names_the_likeliest(place: Path, rbnn: Rbnn) -> None:

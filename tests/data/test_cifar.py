@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +101,13 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
         _cifar.load(SMALL10, tmp_path, "train")
     path.unlink()
     with pytest.raises(DataError, match=r"data_batch_3\.bin cannot be read \(No such file"):
+        _cifar.load(SMALL10, tmp_path, "train")
+
+
+def test_a_file_of_any_size_is_refused_unread(tmp_path: Path) -> None:
+    fill(tmp_path, "binary folder", SMALL10, made_up(SMALL10))
+    os.truncate(tmp_path / SMALL10.binary / "data_batch_3.bin", _cifar.LARGEST_MEMBER + 1)  # takes no room on the disk
+    with pytest.raises(DataError, match=r"data_batch_3\.bin should be at most 268,435,456 bytes, not 268,435,457"):
         _cifar.load(SMALL10, tmp_path, "train")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 from rbnn.data import preprocess
 from rbnn.errors import ConfigError, DataError
@@ -53,6 +53,33 @@ def test_sixteen_bit_grey_keeps_its_high_byte() -> None:
     np.testing.assert_array_equal(decoded[0, :, 0], [0, 1, 127, 255])
 
 
+def test_32_bit_grey_from_0_to_255_is_read_as_bytes() -> None:
+    values = np.array([[0, 1, 127, 255]], np.int32)
+    for stored in (values, values.astype(np.float32)):
+        decoded = preprocess.decode(saved(Image.fromarray(stored), "TIFF"))
+        np.testing.assert_array_equal(decoded[0, :, 0], values[0])
+
+
+def test_fractions_are_read_as_shares_of_white() -> None:
+    values = np.array([[0, 0.1, 0.5, 1]], np.float32)
+    decoded = preprocess.decode(saved(Image.fromarray(values), "TIFF"))
+    np.testing.assert_array_equal(decoded[0, :, 0], [0, 26, 128, 255])
+
+
+@pytest.mark.parametrize(
+    "values", [np.array([[0, 256]], np.int32), np.array([[-1, 3]], np.int32), np.array([[0, 65535]], np.float32),
+               np.array([[0, np.nan]], np.float32), np.array([[-0.5, 1]], np.float32)], ids=str
+)  # fmt: skip
+def test_32_bit_numbers_whose_white_nobody_knows_are_refused(values: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"its numbers go from .* expected 0 to 255; save it with 8 or 16 bits"):
+        preprocess.decode(saved(Image.fromarray(values), "TIFF"))
+
+
+def test_a_pgm_file_says_which_number_is_white() -> None:
+    decoded = preprocess.decode(b"P5\n3 1\n1000\n" + np.array([0, 500, 1000], ">u2").tobytes())
+    np.testing.assert_array_equal(decoded[0, :, 0], [0, 128, 255])
+
+
 def test_cmyk_jpeg() -> None:
     red = Image.new("RGB", (16, 16), (250, 10, 10)).convert("CMYK")
     decoded = preprocess.decode(saved(red, "JPEG", quality=95)).astype(int)
@@ -85,6 +112,22 @@ def test_a_text_file_named_jpg(tmp_path: Path) -> None:
         preprocess.decode(path)
     with pytest.raises(DataError, match="there is no picture"):
         preprocess.decode(tmp_path / "dog.jpg")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(EOFError(), r"its decoder gave up \(EOFError\)"), (OSError("x" * 999), "x{200}")]
+)
+def test_the_reason_is_neither_empty_nor_long(
+    error: Exception, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raising(*_: object) -> None:
+        raise error
+
+    path = tmp_path / "cat.png"
+    Image.fromarray(ramp()).save(path)
+    monkeypatch.setattr(ImageOps, "exif_transpose", raising)
+    with pytest.raises(DataError, match=rf"cat\.png cannot be read as a picture: {reason}$"):
+        preprocess.decode(path)
 
 
 def test_postscript_named_jpg_is_not_run(tmp_path: Path) -> None:

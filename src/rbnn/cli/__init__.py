@@ -7,9 +7,11 @@ sentence), 130 interrupted.  A traceback only with ``--debug``.
 import ast
 import importlib
 import io
+import logging
 import os
 import sys
 import traceback
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ def main(argv: list[str] | None = None) -> int:
             stream, io.TextIOWrapper
         ):  # a terminal that lacks a letter shows "?" instead of ending the command
             stream.reconfigure(errors="replace")
+    _silence_pillow()
     try:
         code = _dispatch(words)
         sys.stdout.flush()
@@ -77,6 +80,12 @@ def main(argv: list[str] | None = None) -> int:
         return _complain(RbnnError(f"cannot use{where}: {error.strerror or error}"), False, 2)
     except Exception as error:
         return _complain(error, debug, 1)
+
+
+def _silence_pillow() -> None:
+    """What it warns of and logs about a picture is a flood beside our one sentence, or no matter."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
 def _dispatch(words: list[str]) -> int:

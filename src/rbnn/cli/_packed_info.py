@@ -56,7 +56,9 @@ def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
-    title = f"{escape(str(path))}, for one picture of {as_shape(shape)}, one thread, {choose_kernels()} kernels"
+    title = (
+        f"{escape(visible(str(path)))}, for one picture of {as_shape(shape)}, one thread, {choose_kernels()} kernels"
+    )
     table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("layer", "kind", "weight", "output", "bits", "MACs", "bytes", "ms", "time", "GMAC/s"):
         table.add_column(column, justify="left" if column in ("layer", "kind") else "right", no_wrap=True)

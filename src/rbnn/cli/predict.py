@@ -16,7 +16,7 @@ from rbnn.errors import ConfigError
 from rbnn.text import visible
 
 AT_ONCE = 64
-"""Pictures that are in memory as floats at the same time."""
+"""Pictures that are in memory as floats at the same time, where they are not large."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,9 @@ class Classifier:
     def probabilities(self, paths: Sequence[Path]) -> NDArray[np.float64]:
         """(pictures, classes)"""
         parts = []
-        for first in range(0, len(paths), AT_ONCE):
-            pictures = [preprocess.picture(path, self.side, self.channels) for path in paths[first : first + AT_ONCE]]
+        count = preprocess.at_once(AT_ONCE, self.side, self.channels)
+        for first in range(0, len(paths), count):
+            pictures = [preprocess.picture(path, self.side, self.channels) for path in paths[first : first + count]]
             logits = self.logits(preprocess.normalise(np.stack(pictures), self.mean, self.std)).astype(np.float64)
             weights = np.exp(logits - logits.max(1, keepdims=True))
             parts.append(weights / weights.sum(1, keepdims=True))

@@ -230,6 +230,8 @@ def _folder(cifar: Cifar, root: Path, name: str, ending: str) -> Path | None:
 
 def _bytes(path: Path) -> bytes:
     try:
+        if (size := path.stat().st_size) > LARGEST_MEMBER:
+            raise DataError(f"{path} should be at most {LARGEST_MEMBER:,} bytes, not {size:,}: fetch it again")
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}): complete {path.parent}") from error

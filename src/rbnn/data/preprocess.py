@@ -19,6 +19,12 @@ MAX_PIXELS = 80_000_000
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Not all that Pillow knows: it would hand PostScript, whatever the file is called, to an interpreter."""
 
+LONGEST_REASON = 200
+"""Characters: Pillow quotes what it finds in a file."""
+
+LARGEST_BATCH = 1 << 26
+"""Values of all pictures that are normalised at the same time: a small file can name a network of large pictures."""
+
 MARGIN_FROM = 64
 """Networks for smaller pictures are evaluated on whole ones; from here on the middle 224/256 is cut out."""
 
@@ -34,26 +40,40 @@ def decode(source: Path | str | bytes) -> Picture:
                 raise DataError(
                     f"{where} should have at most {MAX_PIXELS:,} pixels, not {opened.width} x {opened.height}"
                 )
-            return np.asarray(_rgb(ImageOps.exif_transpose(opened)))
+            return np.asarray(_rgb(ImageOps.exif_transpose(opened), opened.format))
     except DataError:
         raise
     except FileNotFoundError as error:
         raise DataError(f"there is no picture {where}") from error
     except Exception as error:  # on damaged files Pillow's decoders raise nearly anything
-        raise DataError(f"{where} cannot be read as a picture: {error}") from error
+        reason = str(error)[:LONGEST_REASON] or f"its decoder gave up ({type(error).__name__})"
+        raise DataError(f"{where} cannot be read as a picture: {reason}") from error
 
 
 def _called(source: Path | str | bytes) -> str:
     return "the picture" if isinstance(source, bytes) else str(source)
 
 
-def _rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode.startswith("I"):  # 16-bit grey: Pillow would clip it to 255
+def _rgb(picture: Image.Image, file_format: str | None) -> Image.Image:
+    if picture.mode == "F" or (picture.mode == "I" and file_format == "TIFF"):
+        picture = Image.fromarray(_without_a_white(np.asarray(picture)))
+    elif picture.mode.startswith("I"):  # 16-bit grey: Pillow would clip it to 255
         picture = Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8))
     if picture.has_transparency_data:
         seen = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
     return picture.convert("RGB")
+
+
+def _without_a_white(values: NDArray[np.int32] | NDArray[np.float32]) -> Picture:
+    """Grey of 32-bit numbers.  Their file does not say which number is white: read are those whose values tell, 0 to
+    255, or 0 to 1 where they are fractions."""
+    least, most = float(values.min()), float(values.max())
+    if not 0 <= least <= most <= 255:  # nor NaN
+        raise ValueError(f"its numbers go from {least:g} to {most:g}, expected 0 to 255; save it with 8 or 16 bits")
+    fractions = values.dtype == np.float32 and most <= 1
+    scaled: NDArray[np.float32] = np.rint(values * np.float32(255 if fractions else 1))
+    return scaled.astype(np.uint8)
 
 
 def resize_shorter(image: Picture, size: int) -> Picture:
@@ -89,6 +109,12 @@ def normalise(images: Picture, mean: Sequence[float], std: Sequence[float]) -> N
     values -= offset[:, None, None]
     values *= scale[:, None, None]
     return values
+
+
+def at_once(wanted: int, size: int, channels: int) -> int:
+    """How many pictures may be in memory as floats at the same time: ``wanted``, fewer where they are large, one at
+    least."""
+    return max(1, min(wanted, LARGEST_BATCH // (size * size * channels)))
 
 
 def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
