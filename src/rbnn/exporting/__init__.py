@@ -42,7 +42,8 @@ def export(
     difference, and any operation that the format lacks, is an ExportError that names the layer; then ``path`` is left
     as it was.  The model is not touched.
 
-    example_input      normalised pictures (N, C, H, W), best real ones; their height and width become the network's
+    example_input      normalised pictures (N, C, H, W), best real ones; their height and width become the network's.
+                       Or signals (N, C, L), or vectors (N, C)
     mean, std          how pictures in [0, 1] are normalised, per channel, for those who use the file
     classes            names of the classes
     stem               ``int8``: the first convolution works on the bytes of pictures; needs mean and std.  The example
@@ -85,10 +86,12 @@ def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, T
 
 def _images(example: Tensor) -> Tensor:
     """At least two different pictures: with one alone, a network that mixes pictures would not be noticed."""
-    if not isinstance(example, Tensor) or example.dim() != 4 or 0 in example.shape:
+    if not isinstance(example, Tensor) or example.dim() not in (2, 3, 4) or 0 in example.shape:
         shape = tuple(example.shape) if isinstance(example, Tensor) else type(example).__name__
-        raise ExportError(f"example_input must be pictures (N, C, H, W), got {shape}")
+        raise ExportError(
+            f"example_input must be pictures (N, C, H, W), signals (N, C, L) or vectors (N, C), got {shape}"
+        )
     if not bool(torch.isfinite(example).all()):
         raise ExportError("example_input holds NaN or infinite values")
     images = example.detach().to("cpu", torch.float32)
-    return images.contiguous() if len(images) > 1 else torch.cat([images, images.flip(3) * 0.75])
+    return images.contiguous() if len(images) > 1 else torch.cat([images, images.flip(-1) * 0.75])

@@ -1,6 +1,6 @@
 """Binary layers: signs of the input, sums of bits, and what a method does around them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,9 @@ from torch import Tensor
 from rbnn.errors import NotBinary
 from rbnn.exporting.draft import Array, Step, TorchValue
 from rbnn.exporting.handlers import affine, sides
-from rbnn.exporting.traced_call import Call, Place, pair
+from rbnn.exporting.traced_call import Call, Place
 from rbnn.methods import BinaryForm
-from rbnn.nn import BinaryConv2d, BinaryLayer
+from rbnn.nn import BinaryConv1d, BinaryLayer, BinaryLinear
 from rbnn.packed.operations import Shape
 
 Known = dict[tuple[object, ...], str]
@@ -21,13 +21,15 @@ Known = dict[tuple[object, ...], str]
 
 def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
     """``map ⊙ Σ_ij factor_i level_j (signs_i ⊛ sign(x − threshold_j)) + bias``."""
-    if not isinstance(layer, BinaryConv2d) and x.value.dim() != 2:
+    if isinstance(layer, BinaryLinear) and x.value.dim() != 2:
         raise call.fail(f"a linear layer takes vectors (N, C), here it gets {tuple(x.value.shape)}: flatten first")
     try:
         form = layer.method.binary_form(layer.weight)
     except NotBinary as reason:
         raise call.fail(str(reason)) from None
-    lowered = _Layer(call, x, form, _window(call, layer, form), _torch_signs(call, x, layer, form), known)
+    signs = _torch_signs(call, x, layer, form)
+    form = _of_height_one(form) if isinstance(layer, BinaryConv1d) else form
+    lowered = _Layer(call, x, form, _window(call, layer, form), signs, known)
     y: Tensor = call.result
     if not form.mapped:
         buffer = lowered.sums(0.0 if layer.bias is None else call.array(layer.bias))
@@ -42,6 +44,12 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
     return buffer if layer.bias is None else affine(call, Place(buffer, y), 1.0, call.array(layer.bias))
 
 
+def _of_height_one(form: BinaryForm) -> BinaryForm:
+    """A layer over signals as one over pictures."""
+    positions = None if form.positions is None else form.positions[..., None, :]
+    return replace(form, signs=form.signs[..., None, :], positions=positions)
+
+
 @dataclass(frozen=True)
 class _Window:
     """How the kernel moves.  ``cut``: pixels of the output that only a padding wider than torch's brings forth."""
@@ -53,18 +61,21 @@ class _Window:
 
 
 def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> _Window:
-    if not isinstance(layer, BinaryConv2d):
+    if isinstance(layer, BinaryLinear):
         return _Window({"kernel": [1, 1]}, 1, [0, 0])
     if layer.padding_mode != "zeros":
         raise call.fail(f"padding_mode {layer.padding_mode!r} is not supported")
-    kernel, dilation = list(layer.kernel_size), pair(layer.dilation)
-    around = sides(layer.padding, kernel, dilation)
+    kernel, stride, dilation, padded = layer.kernel_size, layer.stride, layer.dilation, layer.padding
+    if isinstance(layer, BinaryConv1d):
+        kernel, stride, dilation = ((1, *each) for each in (kernel, stride, dilation))
+        padded = padded if isinstance(padded, str) else (0, *padded)
+    around = sides(padded, list(kernel), list(dilation))
     # "same" with an even kernel: as wide before as behind, and the first outputs cut off.
     padding = [max(both) for both in around]
     cut = [after - before for before, after in around]
     if any(cut) and form.magnitudes:
         raise call.fail("XNOR-Net's K with padding 'same' and an even kernel is not supported: pad by numbers")
-    steps = {"kernel": kernel, "stride": pair(layer.stride), "padding": padding, "dilation": dilation}
+    steps = {"kernel": list(kernel), "stride": list(stride), "padding": padding, "dilation": list(dilation)}
     return _Window(steps, layer.groups, cut)
 
 

@@ -277,14 +277,14 @@ def _window(kernel: Any, stride: Any, padding: Any, ceil: bool) -> dict[str, Any
     return {"kernel": pair(kernel), "stride": pair(stride), "padding": pair(padding), "ceil": bool(ceil)}
 
 
-def adaptive_avg_pool2d(call: Call, x: Place, output_size: Any) -> str:
-    return call.write("adaptive_avg_pool", {"x": x.buffer}, attributes={"size": list(call.result.shape[2:])})
+def adaptive_avg_pool(call: Call, x: Place, output_size: Any) -> str:
+    return call.write("adaptive_avg_pool", {"x": x.buffer}, attributes={"size": list(call.shape_of(call.result)[:2])})
 
 
-def adaptive_max_pool2d(call: Call, x: Place, output_size: Any, return_indices: bool = False) -> str:
+def adaptive_max_pool(call: Call, x: Place, output_size: Any, return_indices: bool = False) -> str:
     if return_indices:
         raise call.fail("the places of the maxima are not kept")
-    return call.write("adaptive_max_pool", {"x": x.buffer}, attributes={"size": list(call.result.shape[2:])})
+    return call.write("adaptive_max_pool", {"x": x.buffer}, attributes={"size": list(call.shape_of(call.result)[:2])})
 
 
 def mean(call: Call, x: Place, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> str:
@@ -347,15 +347,19 @@ def pad(call: Call, x: Place, pad: Any, mode: str = "constant", value: float | N
         raise call.fail("padding is constant, and never negative")
     widths = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)]  # the last dimension first
     widths += [(0, 0)] * (x.value.dim() - len(widths))
-    if len(widths) != 4 or widths[3] != (0, 0):
+    if len(widths) not in (3, 4) or widths[-1] != (0, 0):
         raise call.fail("only height, width and channels of pictures can be padded")
-    right, high, deep, _ = widths
+    right, high, deep, _ = widths if len(widths) == 4 else (widths[0], (0, 0), *widths[1:])
     attributes: dict[str, Any] = {
         "before": [high[0], right[0], deep[0]],
         "after": [high[1], right[1], deep[1]],
         "value": float(value or 0.0),
     }
     return call.write("pad", {"x": x.buffer}, attributes=attributes)
+
+
+def zero_pad(call: Call, x: Place, padding: Any) -> str:
+    return pad(call, x, padding)
 
 
 # Modules of ours

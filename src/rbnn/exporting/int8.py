@@ -22,7 +22,7 @@ from rbnn.packed.operations import Buffer
 FORMS = ("float32", "int8")
 LARGEST = 127
 
-_FUNCTIONS = (F.conv2d, torch.conv2d, F.linear)
+_FUNCTIONS = (F.conv1d, F.conv2d, torch.conv2d, F.linear)
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Rounding:
         """The nearest pictures that bytes can give."""
         if not self.stem:
             return images
+        if images.dim() != 4:
+            raise ExportError(f"an int8 stem works on the bytes of pictures, the example is {tuple(images.shape)}")
         mean, std = (torch.from_numpy(each)[:, None, None] for each in (self.mean, self.std))
         return (((images.double() * std + mean).round().clamp(0, 255) - mean) / std).float()
 
@@ -111,7 +113,7 @@ def _rounded(values: Array) -> tuple[Array, Array]:
     largest = np.abs(values).reshape(len(values), -1).max(1)
     step = np.where(largest > 0, largest, LARGEST) / LARGEST
     exact = values / _along(step, values)
-    return _with_their_sums(np.round(exact), exact) if values.ndim == 4 else np.round(exact), step
+    return _with_their_sums(np.round(exact), exact) if values.ndim > 2 else np.round(exact), step
 
 
 def _with_their_sums(whole: Array, exact: Array) -> Array:
@@ -142,7 +144,7 @@ def _weight(model: nn.Module, node: fx.Node) -> Tensor | None:
     """The weight of a float convolution or linear layer, if it is a tensor of the model itself."""
     if node.op == "call_module":
         module = model.get_submodule(str(node.target))
-        return module.weight if type(module) in (nn.Conv2d, nn.Linear) else None  # type: ignore[return-value]
+        return module.weight if type(module) in (nn.Conv1d, nn.Conv2d, nn.Linear) else None  # type: ignore[return-value]
     if node.op != "call_function" or node.target not in _FUNCTIONS:
         return None
     weight = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")

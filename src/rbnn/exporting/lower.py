@@ -10,17 +10,19 @@ from torch import Tensor, fx, nn
 
 from rbnn.errors import ExportError
 from rbnn.exporting import handlers as o
+from rbnn.exporting import signals as s
 from rbnn.exporting.binary import Known, binary_layer
 from rbnn.exporting.draft import Draft, picture_shape
 from rbnn.exporting.trace import Traced, owner
 from rbnn.exporting.traced_call import Call, Place
 from rbnn.models import Join, OptionA
-from rbnn.nn import BinaryConv2d, BinaryLinear
+from rbnn.nn import BinaryLayer
 from rbnn.packed.operations import Buffer
 
 Handler = Callable[..., str]
 
 MODULES: dict[type[nn.Module], tuple[Handler, tuple[str, ...]]] = {
+    nn.Conv1d: (s.conv1d, ("weight", "bias", "stride", "padding", "dilation", "groups")),
     nn.Conv2d: (o.conv2d, ("weight", "bias", "stride", "padding", "dilation", "groups")),
     nn.Linear: (o.linear, ("weight", "bias")),
     nn.BatchNorm1d: (o.batch_norm, ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")),
@@ -32,15 +34,20 @@ MODULES: dict[type[nn.Module], tuple[Handler, tuple[str, ...]]] = {
     nn.LeakyReLU: (o.leaky_relu, ("negative_slope",)),
     nn.Sigmoid: (o.sigmoid, ()),
     nn.Hardswish: (o.hardswish, ()),
+    nn.MaxPool1d: (s.max_pool1d, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")),
     nn.MaxPool2d: (o.max_pool2d, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")),
+    nn.AvgPool1d: (s.avg_pool1d, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")),
     nn.AvgPool2d: (
         o.avg_pool2d, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
     ),
-    nn.AdaptiveAvgPool2d: (o.adaptive_avg_pool2d, ("output_size",)),
-    nn.AdaptiveMaxPool2d: (o.adaptive_max_pool2d, ("output_size", "return_indices")),
+    nn.AdaptiveAvgPool1d: (o.adaptive_avg_pool, ("output_size",)),
+    nn.AdaptiveAvgPool2d: (o.adaptive_avg_pool, ("output_size",)),
+    nn.AdaptiveMaxPool1d: (o.adaptive_max_pool, ("output_size", "return_indices")),
+    nn.AdaptiveMaxPool2d: (o.adaptive_max_pool, ("output_size", "return_indices")),
     nn.Flatten: (o.reshape, ()),
     nn.Unflatten: (o.reshape, ()),
-    nn.ZeroPad2d: (o.pad, ("padding",)),
+    nn.ZeroPad1d: (o.zero_pad, ("padding",)),
+    nn.ZeroPad2d: (o.zero_pad, ("padding",)),
     nn.Identity: (o.identity, ()),
     nn.Dropout: (o.identity, ()),
     nn.Dropout1d: (o.identity, ()),
@@ -56,7 +63,10 @@ FUNCTIONS: dict[Any, Handler] = {
     F.leaky_relu: o.leaky_relu, F.prelu: o.prelu, torch.prelu: o.prelu, torch.sigmoid: o.sigmoid,
     F.sigmoid: o.sigmoid, F.hardswish: o.hardswish,
     F.max_pool2d: o.max_pool2d, torch.max_pool2d: o.max_pool2d, F.avg_pool2d: o.avg_pool2d,
-    F.adaptive_avg_pool2d: o.adaptive_avg_pool2d, F.adaptive_max_pool2d: o.adaptive_max_pool2d, torch.mean: o.mean,
+    F.adaptive_avg_pool2d: o.adaptive_avg_pool, F.adaptive_max_pool2d: o.adaptive_max_pool, torch.mean: o.mean,
+    F.conv1d: s.conv1d, F.max_pool1d: s.max_pool1d, torch.max_pool1d: s.max_pool1d, F.avg_pool1d: s.avg_pool1d,
+    F.adaptive_avg_pool1d: o.adaptive_avg_pool, F.adaptive_max_pool1d: o.adaptive_max_pool,
+    torch.transpose: s.transpose, torch.permute: s.permute,
     operator.add: o.add, operator.iadd: o.add, torch.add: o.add, operator.sub: o.sub, operator.isub: o.sub,
     torch.sub: o.sub, operator.neg: o.neg, torch.neg: o.neg, operator.mul: o.mul, operator.imul: o.mul,
     torch.mul: o.mul, torch.multiply: o.mul, operator.truediv: o.div, torch.div: o.div,
@@ -69,14 +79,15 @@ METHODS: dict[str, Handler] = {
     "relu": o.relu, "relu_": o.relu, "sigmoid": o.sigmoid, "clamp": o.clamp, "clamp_": o.clamp, "mean": o.mean,
     "add": o.add, "add_": o.add, "sub": o.sub, "mul": o.mul, "mul_": o.mul, "div": o.div, "neg": o.neg,
     "view": o.reshape, "reshape": o.reshape, "flatten": o.reshape, "squeeze": o.reshape, "unsqueeze": o.reshape,
-    "contiguous": o.identity, "clone": o.identity, "detach": o.identity,
+    "transpose": s.transpose, "permute": s.permute, "contiguous": o.identity, "clone": o.identity, "detach": o.identity,
 }  # fmt: skip
 
 
 def lower(traced: Traced, images: Tensor) -> Draft:
     """The network as steps, one or several for each call, nothing fused."""
-    height, width, channels = images.shape[2], images.shape[3], images.shape[1]
-    draft = Draft("image", {"image": Buffer("float", (height, width, channels))})
+    shape = picture_shape(tuple(images.shape))
+    assert shape is not None, "the example was checked"
+    draft = Draft("image", {"image": Buffer("float", shape)})
     places: dict[fx.Node, str] = {}
     known: Known = {}
     for node in traced.nodes:
@@ -134,7 +145,7 @@ def _lowered(draft: Draft, traced: Traced, node: fx.Node, places: dict[fx.Node, 
     handler: Handler | None
     if node.op == "call_module":
         module = traced.model.get_submodule(str(node.target))
-        if isinstance(module, BinaryConv2d | BinaryLinear):
+        if isinstance(module, BinaryLayer):
             return binary_layer(call, args[0], module, known)
         handler, names = MODULES.get(type(module), (None, ()))
         if getattr(module, "padding_mode", "zeros") != "zeros":

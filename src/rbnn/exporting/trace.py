@@ -11,9 +11,9 @@ from torch import Tensor, fx, nn
 
 from rbnn.errors import ExportError
 from rbnn.models import Join, OptionA
-from rbnn.nn import BinaryConv2d, BinaryLinear
+from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
 
-WHOLE = BinaryConv2d, BinaryLinear, Join, OptionA
+WHOLE = BinaryConv1d, BinaryConv2d, BinaryLinear, Join, OptionA
 """Modules of ours that are one call, like those of ``torch.nn``."""
 
 

@@ -21,7 +21,7 @@ ENVIRONMENT = "RBNN_KERNELS"
 class Session:
     """``Session("net.rbnn", threads=2)(images)``: float32 pictures (N, C, H, W), normalised as in training,
     to answers (N, classes), or (N, C, H, W) where the network ends in a map.  Pictures of bytes (uint8) are normalised
-    by the mean and std of the file.
+    by the mean and std of the file.  A network of signals or vectors takes (N, C, L) or (N, C).
 
     Any number of sessions and of threads may be used at once.
     """
@@ -68,7 +68,9 @@ class Session:
                 answer = self._program.run(self._checked(array), self.threads)
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
-        return answer[:, :, 0, 0] if answer.shape[2:] == (1, 1) else answer
+        if answer.shape[2:] == (1, 1):
+            return answer[:, :, 0, 0]
+        return answer[:, :, 0] if array.ndim == 3 and answer.shape[2] == 1 else answer
 
     def profile(self, image: ArrayLike, repeats: int = 20) -> list[tuple[Operation, float]]:
         """Each operation and its seconds for one picture, the least of ``repeats``."""
@@ -109,10 +111,15 @@ class Session:
         return normalise(images.transpose(0, 2, 3, 1), mean, std)
 
     def _shaped(self, array: NDArray[Any]) -> NDArray[Any]:
-        if array.ndim != 4 or array.shape[1:] != self.input_shape:
-            expected = ", ".join(map(str, self.input_shape))
-            raise InputError(f"images of shape (N, {expected}) expected, got {array.shape}")
-        return np.ascontiguousarray(array)
+        """Pictures (N, C, H, W).  A signal (N, C, L) is one of height 1, a vector (N, C) one of a single pixel."""
+        channels, height, width = self.input_shape
+        taken: list[tuple[int, ...]] = [(channels, height, width)]
+        taken += [(channels, width)] if height == 1 else []
+        taken += [(channels,)] if height == width == 1 else []
+        if array.shape[1:] not in taken:
+            expected = " or ".join(f"(N, {', '.join(map(str, each))})" for each in reversed(taken))
+            raise InputError(f"images of shape {expected} expected, got {array.shape}")
+        return np.ascontiguousarray(array).reshape(len(array), channels, height, width)
 
 
 def choose_kernels(name: str | None = None) -> str:
