@@ -59,6 +59,20 @@ def test_resnet18_for_imagenet_by_hand() -> None:
     assert found.training_only == 0  # XNOR-Net holds nothing beside the latent weights
 
 
+def test_signals_by_hand() -> None:
+    model = nn.Sequential(
+        nn.Conv1d(6, 16, 5), nn.BatchNorm1d(16), nn.Conv1d(16, 24, 3, 2), nn.AdaptiveAvgPool1d(1), nn.BatchNorm1d(24),
+        nn.Flatten(), nn.Linear(24, 4),
+    )  # fmt: skip
+    rbnn.binarize_(model, "bnn")
+    found = costs(model, torch.zeros(1, 6, 100))
+    binary = by_name(found)["2"]
+    assert (binary.kind, binary.bits, binary.weight, binary.output) == ("conv", 1, (24, 16, 3), (24, 47))
+    assert (binary.binary_macs, binary.float_macs) == (24 * 16 * 3 * 47, 0)
+    assert binary.bytes == 24 * 16 * 3 // 8  # its affine is the batch norm's, behind the pool
+    assert found.float_macs == 16 * 6 * 5 * 96 + 24 * 4
+
+
 def test_what_the_method_holds_does_not_outlive_training() -> None:
     found = costs(create_model("resnet20", "rbnn", rotation="filter", alpha="filter"), torch.zeros(1, 3, 32, 32))
     filters = 6 * 16 + 6 * 32 + 6 * 64

@@ -1,5 +1,6 @@
 """What an export refuses, in which words, and what it leaves alone."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ def test_a_network_without_any_operation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "words"),
     [
-        (torch.zeros(3, 8, 8), "must be pictures"),
+        (torch.zeros(3, 8, 8), r"does not take the example input \(3, 8, 8\): expected 4D"),
+        (torch.zeros(8), "must be pictures"),
         (torch.zeros(0, 3, 8, 8), "must be pictures"),
         ([1.0], "must be pictures"),
         (torch.full((1, 3, 8, 8), torch.nan), "NaN or infinite"),
@@ -93,6 +95,20 @@ def test_a_network_without_any_operation(tmp_path: Path) -> None:
 def test_example_inputs(tmp_path: Path, example: Any, words: str) -> None:
     with pytest.raises(ExportError, match=words):
         rbnn.export(Around(nn.ReLU()), tmp_path / "net.rbnn", example)
+
+
+@pytest.mark.parametrize(
+    ("model", "example", "wanted"),
+    [
+        (nn.Conv2d(3, 8, 3), torch.zeros(3, 8, 8), "(N, C, H, W)"),
+        (rbnn.BinaryConv2d(8, 8, 3), torch.zeros(8, 8, 8), "(N, C, H, W)"),
+        (nn.Conv1d(3, 8, 3), torch.zeros(3, 8), "(N, C, L)"),
+        (rbnn.BinaryConv1d(8, 8, 3), torch.zeros(8, 8), "(N, C, L)"),
+    ],
+)
+def test_one_picture_without_a_batch(tmp_path: Path, model: nn.Module, example: Tensor, wanted: str) -> None:
+    with pytest.raises(ExportError, match=re.escape(f"a batch {wanted} is expected, got {tuple(example.shape)}")):
+        rbnn.export(nn.Sequential(model, nn.ReLU()), tmp_path / "net.rbnn", example)
 
 
 def test_the_contract_must_fit(tmp_path: Path) -> None:

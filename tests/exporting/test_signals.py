@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import rbnn
 from rbnn import BinaryConv1d
 from rbnn.errors import ExportError, InputError
-from rbnn.packed import Session
+from rbnn.packed.session import Session
 
 CHANNELS, LENGTH = 5, 23
 

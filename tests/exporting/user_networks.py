@@ -152,6 +152,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "hardtanh": lambda: nn.Hardtanh(-0.5, 2.0),
     "relu": lambda: nn.ReLU(inplace=True),
     "relu6": lambda: nn.ReLU6(),
+    "zeros around": lambda: nn.ZeroPad2d((1, 2, 0, 3)),
     "prelu": lambda: nn.PReLU(12, init=-0.3),
     "prelu, one slope": lambda: nn.PReLU(),
     "leaky relu": lambda: nn.LeakyReLU(0.1),

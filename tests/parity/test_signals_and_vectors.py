@@ -12,7 +12,8 @@ from torch import Tensor, nn
 import rbnn
 from rbnn.methods import method_names
 from rbnn.nn import show_example
-from rbnn.packed import Session, file, oracle
+from rbnn.packed import file, oracle
+from rbnn.packed.session import Session
 
 CHANNELS, LENGTH = 6, 101
 METHODS = [name for name in method_names() if name != "float"]

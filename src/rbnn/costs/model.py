@@ -26,7 +26,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import BinaryForm
-from rbnn.nn import BinaryConv2d, BinaryLayer, BinaryLinear, evaluation_mode
+from rbnn.nn import BinaryLayer, BinaryLinear, evaluation_mode
 
 AFFINE_BYTES = 8
 """Two float32 per channel."""
@@ -34,8 +34,8 @@ AFFINE_BYTES = 8
 FLOAT_BYTES = 4
 
 _KEEP_AN_AFFINE_MOVABLE = (
-    nn.Identity, nn.Dropout, nn.Dropout2d, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d,
-    nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d,
+    nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d,
+    nn.AvgPool2d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
 )  # fmt: skip
 """Between a binary layer and its batch norm these do no harm: the sign of a scale goes into the bits, and what is
 positive passes through maxima and means."""
@@ -140,7 +140,7 @@ def costs(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> Costs
         fresh = [p for p in _own_parameters(module) if id(p) not in seen]  # tied weights are stored once
         seen |= {id(p) for p in fresh}
         layers.append(_layer(name, module, call, sum(p.numel() for p in fresh)))
-        if isinstance(module, BinaryConv2d | BinaryLinear):
+        if isinstance(module, BinaryLayer):
             training_only += _training_only(module)
     return Costs(layers, training_only)
 
@@ -159,7 +159,7 @@ def _layer(name: str, module: nn.Module, call: "_Call", parameters: int) -> Laye
         kind = "linear"
     bits, size, bit_bytes, position_bytes = 32, float_bytes, 0, 0
     binary_macs, float_macs = 0, call.positions * prod(shape)
-    if isinstance(module, BinaryConv2d | BinaryLinear) and (form := _binary_form(module)) is not None:
+    if isinstance(module, BinaryLayer) and (form := _binary_form(module)) is not None:
         bits = 1
         bit_bytes = len(form.signs) * _packed_bytes(prod(shape)) if parameters else 0
         factors, box = _position_factors(module, form)
@@ -196,7 +196,7 @@ def _position_factors(layer: BinaryLayer, form: BinaryForm) -> tuple[int, int]:
     learned = 0 if form.positions is None else form.positions.size
     if not form.magnitudes:
         return learned, 0
-    grouped = isinstance(layer, BinaryConv2d) and layer.groups > 1
+    grouped = not isinstance(layer, BinaryLinear) and layer.groups > 1
     return learned, layer.weight.numel() if grouped else prod(layer.weight.shape[2:])
 
 
@@ -287,7 +287,7 @@ def _run(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> dict[n
             call.positions += given.numel() // module.in_channels if isinstance(given, Tensor) else 0
         elif isinstance(module, _ConvNd | nn.Linear):
             call.positions += out.numel() // module.weight.shape[0]
-        if isinstance(module, BinaryConv2d | BinaryLinear):
+        if isinstance(module, BinaryLayer):
             waiting[id(out)] = out, module
 
     watched = [m for _, m in _rows(model)] + [m for m in model.modules() if isinstance(m, _KEEP_AN_AFFINE_MOVABLE)]

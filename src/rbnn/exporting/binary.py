@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rbnn.errors import NotBinary
 from rbnn.exporting.draft import Array, Step, TorchValue
-from rbnn.exporting.handlers import affine, sides
+from rbnn.exporting.handlers import affine, check_sides, sides
 from rbnn.exporting.traced_call import Call, Place
 from rbnn.methods import BinaryForm
 from rbnn.nn import BinaryConv1d, BinaryLayer, BinaryLinear
@@ -23,6 +23,7 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
     """``map ⊙ Σ_ij factor_i level_j (signs_i ⊛ sign(x − threshold_j)) + bias``."""
     if isinstance(layer, BinaryLinear) and x.value.dim() != 2:
         raise call.fail(f"a linear layer takes vectors (N, C), here it gets {tuple(x.value.shape)}: flatten first")
+    check_sides(call, x, layer.weight)
     try:
         form = layer.method.binary_form(layer.weight)
     except NotBinary as reason:

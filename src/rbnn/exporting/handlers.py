@@ -38,6 +38,20 @@ def conv2d(
     groups: int = 1,
 ) -> str:
     filters = constant(call, weight, "weight")
+    check_sides(call, x, filters)
+    return convolution(call, x, filters, bias, stride, padding, dilation, groups)
+
+
+def check_sides(call: Call, x: Place, filters: Tensor) -> None:
+    """torch's convolutions take one picture without a batch too; its channels would be taken for pictures here."""
+    if x.value.dim() != filters.dim():
+        wanted = "(N, C, H, W)" if filters.dim() == 4 else "(N, C, L)"
+        raise call.fail(f"a batch {wanted} is expected, got {tuple(x.value.shape)}")
+
+
+def convolution(
+    call: Call, x: Place, filters: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> str:
     around = sides(padding, list(filters.shape[2:]), pair(dilation))
     buffer = x.buffer
     if any(before != after for before, after in around):  # "same" with an even kernel

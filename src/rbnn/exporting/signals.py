@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from torch import Tensor
-
 from rbnn.exporting import handlers as o
 from rbnn.exporting.traced_call import Call, Place
 
@@ -23,9 +21,10 @@ def conv1d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> str:
-    filters: Tensor = o.constant(call, weight, "weight")[:, :, None]
+    filters = o.constant(call, weight, "weight")
+    o.check_sides(call, x, filters)
     around = padding if isinstance(padding, str) else row(padding, 0)
-    return o.conv2d(call, x, filters, bias, row(stride, 1), around, row(dilation, 1), groups)
+    return o.convolution(call, x, filters[:, :, None], bias, row(stride, 1), around, row(dilation, 1), groups)
 
 
 def max_pool1d(
