@@ -11,7 +11,7 @@ RUNS   := runs/demo
 .PHONY: demo test lint bench sanitize reliability clean
 
 # Installed again when the compiled part or the requirements change; Python files are used where they are.
-$(VENV)/installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*)
+$(VENV)/installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(TORCH)

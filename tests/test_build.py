@@ -7,14 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from compiled import ROOT, configure
 
-ROOT = Path(__file__).parents[1]
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake: pip install cmake")
-
-
-def configure(build: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    words = [f"-D{name}={value}" for name, value in settings.items()]
-    return subprocess.run(["cmake", "-S", ROOT, "-B", build, *words], capture_output=True, text=True)
 
 
 @needs_cmake
@@ -43,6 +38,7 @@ def test_flags_follow_the_target(compiler: str, with_avx: bool, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     lines = re.findall(r'"command": "(.*)"', (tmp_path / "compile_commands.json").read_text())
     flagged = {flag: {line.split()[-1] for line in lines if f" {flag} " in line} for flag in ("-mavx2", "-mavx512f")}
-    widest = {str(ROOT / "csrc" / f"{name}_avx512.cpp") for name in ("kernels", "sign_kernels") if with_avx}
-    wide = {str(ROOT / "csrc" / "kernels_avx2.cpp")} if with_avx else set()
+    simd = ROOT / "csrc" / "simd"
+    widest = {str(simd / name) for name in ("avx512.cpp", "avx512_signs.cpp") if with_avx}
+    wide = {str(simd / "avx2.cpp")} if with_avx else set()
     assert flagged == {"-mavx2": wide | widest, "-mavx512f": widest}

@@ -9,8 +9,8 @@
 #include <map>
 #include <random>
 
-#include "dispatch.h"
-#include "program.h"
+#include "simd/dispatch.h"
+#include "program/program.h"
 
 namespace {
 

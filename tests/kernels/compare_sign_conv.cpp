@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "sign_conv.h"
+#include "training/sign_conv.h"
 
 using namespace rbnn;
 

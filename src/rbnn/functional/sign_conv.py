@@ -4,7 +4,7 @@
 
 On a CPU both operands are packed into bits and the products counted; the signs never lie in memory as floats.
 Backward, the gradient of ``w`` and that of the signs have one real factor and one sign in every product, so that four
-of them are one look-up in a table of 16 sums (csrc/sign_conv.h).
+of them are one look-up in a table of 16 sums (csrc/training/sign_conv.h).
 """
 
 from typing import Any

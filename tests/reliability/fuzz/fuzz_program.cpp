@@ -7,8 +7,8 @@
 #include <iterator>
 #include <limits>
 
-#include "dispatch.h"
-#include "program.h"
+#include "simd/dispatch.h"
+#include "program/program.h"
 
 namespace {
 

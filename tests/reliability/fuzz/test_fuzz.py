@@ -6,17 +6,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from compiled import X86, build, host_compiler
+from compiled import SANITIZED, build
 from encode import encode, join, split
 from faults import Fault
 from seeds import seeds
 
 from rbnn.packed.session import Session
 
-MAIN = Path(__file__).with_name("fuzz_program.cpp")
 CORPUS = Path(__file__).with_name("corpus.bin")
 EXECUTIONS = 200_000
-SANITIZED = ("-O1", "-g", "-fno-sanitize-recover=all")
 
 
 def test_the_corpus_is_small() -> None:
@@ -34,7 +32,7 @@ def test_the_seeds_are_valid_networks() -> None:
 
 @pytest.mark.compiles
 def test_the_corpus_under_sanitizers(tmp_path: Path) -> None:
-    program = build(host_compiler(), tmp_path, MAIN, X86, "-DREPLAY", "-fsanitize=address,undefined", *SANITIZED)
+    program = build(tmp_path, "replay_corpus", **SANITIZED)
     done = subprocess.run([program, CORPUS], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     found = re.fullmatch(r"(\d+) inputs, (\d+) run, (\d+) on bytes\n", done.stdout)
@@ -55,7 +53,12 @@ def test_the_validator_under_a_fuzzer(tmp_path: Path, fault: Fault) -> None:
     command = [compiler, "-fsanitize=fuzzer,address,undefined", str(smallest), "-o", str(tmp_path / "smallest")]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip(f"{compiler} has no libFuzzer: apt install libclang-rt-14-dev")
-    program = build(compiler, tmp_path, MAIN, X86, "-fsanitize=fuzzer,address,undefined", *SANITIZED)
+    program = build(
+        tmp_path / "build",
+        "fuzz_program",
+        CMAKE_CXX_COMPILER=compiler,
+        RBNN_SANITIZE="fuzzer-no-link,address,undefined",
+    )
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     inputs = split(CORPUS.read_bytes()) + [encode(graph, kernels) for graph in seeds() for kernels in (0, 1, 2)]

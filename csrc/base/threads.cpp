@@ -1,0 +1,156 @@
+#include "base/threads.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <new>
+#include <thread>
+#include <vector>
+
+namespace rbnn {
+namespace {
+
+// Waits a little for something that is about to happen, without giving up the core: about 30 µs.  A sleeping thread takes as
+// long as a whole layer to wake up.
+template <class Condition>
+bool spin(const Condition& condition) {
+    for (int i = 0; i < 2000; ++i) {
+        if (condition()) return true;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        asm volatile("yield");
+#endif
+    }
+    return condition();
+}
+
+// Never destroyed: its workers sleep until the process ends.
+class Pool {
+public:
+    // One caller at a time; a second one gets false and does its work alone.
+    bool run(std::size_t parts, int threads, const std::function<void(std::size_t)>& part) {
+        std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
+        if (!turn.owns_lock()) return false;
+        while (static_cast<int>(workers_.size()) < threads - 1)
+            workers_.emplace_back([this, id = workers_.size()] { work(id); });
+        part_ = &part;
+        parts_ = parts;
+        next_.store(0, std::memory_order_relaxed);
+        busy_.store(threads - 1, std::memory_order_relaxed);
+        {
+            std::lock_guard<std::mutex> lock(mutex_);  // so that nobody goes to sleep between a look at it and the bell
+            round_.store({round_.load().number + 1, static_cast<std::uint32_t>(threads - 1)}, std::memory_order_release);
+        }
+        wake_.notify_all();
+        take_parts(part, parts);
+        const auto done = [this] { return busy_.load(std::memory_order_acquire) == 0; };
+        if (!spin(done)) {
+            std::unique_lock<std::mutex> lock(mutex_);
+            done_.wait(lock, done);
+        }
+        return true;
+    }
+
+private:
+    // Its number, and how many of the workers take part: one value, so that a worker who is not among them touches nothing
+    // that the next round may be changing.
+    struct Round {
+        std::uint32_t number, helpers;
+    };
+
+    void take_parts(const std::function<void(std::size_t)>& part, std::size_t parts) {
+        for (std::size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < parts;) part(i);
+    }
+
+    [[noreturn]] void work(std::size_t id) {
+        std::uint32_t seen = 0;
+        for (;;) {
+            const auto called = [&] { return round_.load(std::memory_order_acquire).number != seen; };
+            if (!spin(called)) {
+                std::unique_lock<std::mutex> lock(mutex_);
+                wake_.wait(lock, called);
+            }
+            const Round round = round_.load(std::memory_order_acquire);
+            seen = round.number;
+            if (id >= round.helpers) continue;
+            take_parts(*part_, parts_);
+            if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+                std::lock_guard<std::mutex> lock(mutex_);
+                done_.notify_one();
+            }
+        }
+    }
+
+    std::mutex turn_, mutex_;
+    std::condition_variable wake_, done_;
+    std::vector<std::thread> workers_;
+    const std::function<void(std::size_t)>* part_ = nullptr;
+    std::size_t parts_ = 0;
+    std::atomic<std::size_t> next_{0};
+    std::atomic<int> busy_{0};
+    std::atomic<Round> round_{Round{0, 0}};
+};
+
+Pool& pool = *new Pool;
+std::recursive_mutex& shared_state = *new std::recursive_mutex;
+bool forked = false;
+
+// A child has the memory of its parent but only the thread that forked: workers are gone, locks stay as others held them.
+// So the child gets new ones in their places.
+void begin_child() {
+    new (&pool) Pool;
+    new (&shared_state) std::recursive_mutex;  // unlocking would fail: its owner is known by a number, and a child has another
+    forked = true;
+}
+
+[[maybe_unused]] const int registered =
+    pthread_atfork([] { shared_state.lock(); }, [] { shared_state.unlock(); }, begin_child);
+
+// Where a host program such as torch has brought an OpenMP runtime, its team does the work: two pools on the same cores
+// hold each other up, since the team's threads spin for a while after each of the host's own loops.  Not in a forked process: there
+// the runtime waits for the parent's team for ever.
+bool run_on_openmp_team(std::size_t parts, int threads, const std::function<void(std::size_t)>& part) {
+    if (forked) return false;
+    using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+    static const auto parallel = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    if (parallel == nullptr) return false;
+    struct Work {
+        const std::function<void(std::size_t)>& part;
+        std::size_t parts;
+        std::atomic<std::size_t> next{0};
+    } work{part, parts};
+    const auto take = [](void* data) {
+        Work& shared = *static_cast<Work*>(data);
+        for (std::size_t i; (i = shared.next.fetch_add(1, std::memory_order_relaxed)) < shared.parts;) shared.part(i);
+    };
+    parallel(take, &work, static_cast<unsigned>(threads), 0);
+    return true;
+}
+
+}  // namespace
+
+std::recursive_mutex& shared_lock() { return shared_state; }
+
+void parallel_for(std::size_t count, std::size_t grain, int threads,
+                  const std::function<void(std::size_t, std::size_t)>& body) {
+    if (count == 0) return;
+    // More parts than threads: one that is held up by another process does not hold up the rest.
+    const std::size_t most = static_cast<std::size_t>(std::max(threads, 1)) * 4;
+    const std::size_t parts = std::min(most, std::max<std::size_t>(count / std::max<std::size_t>(grain, 1), 1));
+    const std::size_t each = (count + parts - 1) / parts;
+    const std::function<void(std::size_t)> part = [&](std::size_t i) {
+        const std::size_t begin = i * each, end = std::min(count, begin + each);
+        if (begin < end) body(begin, end);
+    };
+    if (threads <= 1 || parts == 1)
+        body(0, count);
+    else if (!run_on_openmp_team(parts, threads, part) && !pool.run(parts, threads, part))
+        body(0, count);
+}
+
+}  // namespace rbnn

@@ -1,0 +1,107 @@
+// Float convolution (and linear: a 1×1 kernel on one pixel), grouped and depthwise included.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ops/row_sum_conv.h"
+
+namespace rbnn {
+namespace {
+
+class FloatConvolution final : public RowSumConvolution<FloatConv> {
+public:
+    explicit FloatConvolution(const Reader& reader)
+        : RowSumConvolution(reader, reader.input("x")),
+          groups_(reader.whole("groups", 1, 1, kLargestChannels, {1})[0]) {
+        reader.require(in_.channels % groups_ == 0 && channels_ % groups_ == 0, "groups do not divide the channels");
+        const std::size_t each = in_.channels / groups_;
+        const std::vector<std::size_t> shape{channels_, geometry_.y.kernel, geometry_.x.kernel, each};
+        const bool by_fours = groups_ == 1 && fours_pay(geometry_, in_.channels, channels_);
+        row_sums_ = by_fours ? lay_out_differences(geometry_, row(), in_.channels) : lay_out_sum(geometry_, row(), in_.channels, each, 1);
+        // Whole numbers from −128 to 127 take a quarter of the file; here they are floats like any other.
+        if (reader.spec.tensors.at("weight").type == Tensor::Type::int8)
+            read_weights(reader, static_cast<const std::int8_t*>(reader.tensor("weight", Tensor::Type::int8, shape).data));
+        else
+            read_weights(reader, static_cast<const float*>(reader.tensor("weight", Tensor::Type::float32, shape).data));
+        if (copied()) scratch_bytes = (by_fours ? difference_rows(geometry_) : geometry_.y.padded()) * row() * sizeof(float);
+    }
+
+private:
+    void prepare(const Workspace& work) const override {
+        if (!copied()) return;
+        const std::size_t unpadded = in_.width * in_.channels;
+        copy_padded(geometry_, in_.channels * sizeof(float), reinterpret_cast<std::uint8_t*>(copy(work)), work.threads,
+                    [&, in = work.floats(in_)](std::size_t y, std::uint8_t* to) {
+                        std::memcpy(to, in + y * unpadded, unpadded * sizeof(float));
+                    });
+        if (row_sums_.by_fours()) make_differences(geometry_, row(), copy(work), work.threads);
+    }
+
+    FloatConv row_sum(const Workspace& work, std::size_t i) const override {
+        const RowSum& sum = row_sums_.all[i];
+        return {copied() ? copy(work) : work.floats(in_), row_sums_.offsets.data(), sum.segments.data(), sum.segments.size(),
+                sum.taps(), reinterpret_cast<const float*>(weights_[i].data()), weight_stride_, finish_.at(work)};
+    }
+    void convolve(const FloatConv& job, std::size_t block, std::size_t first, std::size_t last) const override {
+        if (groups_ == 1)
+            kernels_.float_conv(job, block, first, last);
+        else
+            grouped(job, block, first, last);
+    }
+    void convolve(const FourRows<FloatConv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
+        kernels_.float_four_rows(job, block, first, last);
+    }
+    std::size_t chunk() const override { return (std::size_t{1} << 19) / (row_sums_.taps() * kBlockChannels); }
+
+    std::size_t row() const { return geometry_.x.padded() * in_.channels; }
+    bool copied() const { return row_sums_.by_fours() || geometry_.y.padding != 0 || geometry_.x.padding != 0; }
+    float* copy(const Workspace& work) const { return reinterpret_cast<float*>(work.arena + scratch_offset); }
+
+    // Of each sum: blocks × taps × 64 channels
+    template <class Number>
+    void read_weights(const Reader& reader, const Number* from) {
+        const std::size_t blocks = words_for(channels_), kernel = kernel_taps() / groups_;
+        reader.keep_weights(channels_, kernel, sizeof(float));
+        // Ten classes need not read sixty-four.
+        if (groups_ == 1 && channels_ <= kernels_.float_channels) weight_stride_ = kernels_.float_channels;
+        for (const RowSum& sum : row_sums_.all) {
+            weights_.emplace_back(blocks * sum.taps() * weight_stride_ * sizeof(float));
+            auto* to = reinterpret_cast<float*>(weights_.back().data());
+            for (std::size_t block = 0; block < blocks; ++block)
+                for (std::size_t tap = 0; tap < sum.taps(); ++tap)
+                    for (std::size_t c = block * kBlockChannels; c < block * kBlockChannels + weight_stride_; ++c, ++to) {
+                        *to = c < channels_ ? static_cast<float>(sum.weight(from + c * kernel, tap)) : 0.0f;
+                        reader.require(std::isfinite(*to), "the weight is not finite");
+                    }
+        }
+    }
+
+    void grouped(const FloatConv& job, std::size_t block, std::size_t first, std::size_t last) const {
+        const std::size_t each = in_.channels / groups_, outputs = channels_ / groups_, begin = block * kBlockChannels;
+        const std::size_t count = std::min(kBlockChannels, channels_ - begin);
+        for (std::size_t pixel = first; pixel < last; ++pixel) {
+            float sums[kBlockChannels] = {};
+            const float* in = job.input + job.pixel_offset[pixel];
+            const float* w = job.weights + block * job.taps * kBlockChannels;
+            for (const Segment& segment : row_sums_.all[0].segments) {
+                if (each == 1 && outputs == 1) {  // depthwise: output channel c reads input channel c
+                    kernels_.multiply_add_into(sums, in + segment.offset + begin, w, count);
+                    w += kBlockChannels;
+                    continue;
+                }
+                for (std::size_t k = 0; k < each; ++k, w += kBlockChannels)
+                    for (std::size_t c = 0; c < count; ++c)
+                        sums[c] += in[segment.offset + (begin + c) / outputs * each + k] * w[c];
+            }
+            kernels_.finish(job.finish, sums, block, pixel, pixel + 1);
+        }
+    }
+
+    std::size_t groups_, weight_stride_ = kBlockChannels;
+};
+
+}  // namespace
+
+Made make_float_conv(const Reader& reader) { return std::make_unique<FloatConvolution>(reader); }
+
+}  // namespace rbnn

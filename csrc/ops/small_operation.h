@@ -1,0 +1,40 @@
+// A small operation is a closure over checked buffers and copies of its tensors.
+#pragma once
+#include <algorithm>
+#include <functional>
+
+#include "base/threads.h"
+#include "program/operation.h"
+
+namespace rbnn {
+
+class Small final : public Operation {
+public:
+    explicit Small(std::function<void(const Workspace&)> body) : body_(std::move(body)) {}
+    void run(const Workspace& work) const override { body_(work); }
+
+private:
+    std::function<void(const Workspace&)> body_;
+};
+
+template <class Body>
+Made small(Body body) {
+    return std::make_unique<Small>(std::move(body));
+}
+
+constexpr std::size_t kGrain = 1 << 15;  // values per part; less is not worth handing out
+
+// Rows of `values` values each, in parallel.
+template <class Body>
+void over_rows(const Workspace& work, std::size_t rows, std::size_t values, const Body& body) {
+    parallel_for(rows, std::max<std::size_t>(kGrain / std::max<std::size_t>(values, 1), 1), work.threads,
+                 [&](std::size_t begin, std::size_t end) {
+                     for (std::size_t row = begin; row < end; ++row) body(row);
+                 });
+}
+
+inline void expect_shape(const Reader& reader, const Buffer& out, std::size_t height, std::size_t width, std::size_t channels) {
+    reader.require(out.same_shape({out.type, height, width, channels}), "an output has the wrong shape");
+}
+
+}  // namespace rbnn

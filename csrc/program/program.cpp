@@ -1,0 +1,274 @@
+#include "program/program.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <set>
+
+#include "base/bits.h"
+#include "base/threads.h"
+
+namespace rbnn {
+namespace {
+
+constexpr std::size_t kLargestArena = std::size_t{1} << 32;
+
+std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
+    std::size_t values = 0;
+    for (const Buffer& b : buffers) {
+        if (b.height == 0 || b.height > kLargestSide || b.width == 0 || b.width > kLargestSide || b.channels == 0 ||
+            b.channels > kLargestChannels || b.values() > kLargestBuffer)
+            throw Invalid("a buffer has an impossible shape");
+        // Operations keep tables as long as their buffers have pixels: a small file must not be able to ask for all memory.
+        // What grows with kernels instead, weights and borders, is counted when operations are made.
+        values += b.values();
+        if (values > kLargestNetwork) throw Invalid("the buffers together are too large");
+    }
+    return buffers;
+}
+
+Made make(const Reader& reader) {
+    Made made = reader.spec.kind == "binary_conv"  ? make_binary_conv(reader)
+                : reader.spec.kind == "float_conv" ? make_float_conv(reader)
+                : reader.spec.kind == "int8_conv"  ? make_int8_conv(reader)
+                                                   : nullptr;
+    for (const auto make_one : {make_elementwise, make_pooling, make_rearranging})
+        if (!made) made = make_one(reader);
+    if (!made) reader.fail("unknown kind");
+    reader.all_outputs_known();
+    return made;
+}
+
+}  // namespace
+
+// Arenas that a call has taken; they go back when it ends.
+class Program::Lease {
+public:
+    Lease(const Program& program, std::size_t count) : program_(program) {
+        const std::lock_guard<std::recursive_mutex> lock(shared_lock());
+        free_.reserve(count);
+        while (free_.size() < count && !program_.arenas_.empty()) {
+            free_.push_back(std::move(program_.arenas_.back()));
+            program_.arenas_.pop_back();
+        }
+        while (free_.size() < count) free_.emplace_back(program_.arena_bytes_);
+        // Room to give them all back, so that the destructor never allocates.
+        program_.out_ += count;
+        program_.arenas_.reserve(program_.out_ + program_.arenas_.size());
+    }
+    ~Lease() {
+        const std::lock_guard<std::recursive_mutex> lock(shared_lock());
+        program_.out_ -= free_.size();
+        for (AlignedBytes& arena : free_) program_.arenas_.push_back(std::move(arena));
+    }
+    // For the threads of this call: at most `count` of them hold one at a time.
+    AlignedBytes take() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        AlignedBytes arena = std::move(free_.back());
+        free_.pop_back();
+        return arena;
+    }
+    void give(AlignedBytes arena) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        free_.push_back(std::move(arena));
+    }
+
+private:
+    const Program& program_;
+    std::mutex mutex_;
+    std::vector<AlignedBytes> free_;
+};
+
+Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::size_t output,
+                 const Kernels& kernels)
+    : buffers_(check_buffers(std::move(buffers))), input_(input), output_(output), kernels_(kernels) {
+    check_order(specs);
+    Kept kept;
+    for (const Spec& spec : specs) {
+        operations_.push_back(make(Reader(spec, buffers_, kernels_, kept)));
+        written_.emplace_back();
+        for (const auto& [role, index] : spec.outputs) written_.back().push_back(index);
+    }
+    plan(specs);
+    find_bytes(specs);
+}
+
+void Program::check_order(const std::vector<Spec>& specs) const {
+    const auto floats = [&](std::size_t i) { return i < buffers_.size() && buffers_[i].type == Buffer::Type::floats; };
+    if (!floats(input_) || !floats(output_))
+        throw Invalid("input or output is not a float buffer");
+    std::set<std::size_t> written{input_};
+    for (const Spec& spec : specs) {
+        for (const auto& [role, index] : spec.inputs)
+            if (written.count(index) == 0)
+                throw Invalid("operation '" + spec.name + "' reads " + role + " before anything has written it");
+        for (const auto& [role, index] : spec.outputs)
+            if (index >= buffers_.size() || !written.insert(index).second)
+                throw Invalid("operation '" + spec.name + "' writes " + role + ", which is written already");
+    }
+    if (output_ == input_ || written.count(output_) == 0) throw Invalid("nothing writes the output");
+}
+
+// Gives every buffer a place such that two that live at the same time never overlap: the largest first, each at the
+// lowest place that is free.  An operation's scratch memory lives while it runs.  A sum that is the last to read its residual
+// takes its place: what was just read is in the cache, and is written there.
+void Program::plan(const std::vector<Spec>& specs) {
+    struct Life {
+        std::size_t bytes, first, last, *offset;
+    };
+    std::vector<Life> lives;
+    const std::size_t end = specs.size();
+    std::vector<std::size_t> first(buffers_.size(), end + 1), last(buffers_.size(), 0);
+    first[input_] = 0;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+        for (const auto& [role, index] : specs[i].outputs) first[index] = i, last[index] = std::max(last[index], i);
+        for (const auto& [role, index] : specs[i].inputs) last[index] = i;
+        if (operations_[i]->scratch_bytes != 0)
+            lives.push_back({operations_[i]->scratch_bytes, i, i, &operations_[i]->scratch_offset});
+    }
+    last[output_] = end;
+    std::vector<std::size_t> place(buffers_.size());  // the buffer whose place each one has
+    std::iota(place.begin(), place.end(), std::size_t{0});
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+        if (!operations_[i]->over_residual) continue;
+        const std::size_t residual = specs[i].inputs.at("residual"), sum = specs[i].outputs.at("float");
+        if (last[residual] != i) continue;
+        place[sum] = place[residual];
+        last[place[sum]] = last[sum];
+    }
+    for (std::size_t b = 0; b < buffers_.size(); ++b)
+        if (first[b] <= end && place[b] == b) lives.push_back({buffers_[b].bytes(), first[b], last[b], &buffers_[b].offset});
+    std::stable_sort(lives.begin(), lives.end(), [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
+    std::vector<const Life*> placed;
+    for (const Life& life : lives) {
+        std::size_t offset = 0;
+        for (const Life* other : placed) {  // in the order of their places
+            if (other->last < life.first || life.last < other->first) continue;
+            if (offset + aligned(life.bytes) <= *other->offset) break;
+            offset = std::max(offset, *other->offset + aligned(other->bytes));
+        }
+        *life.offset = offset;
+        arena_bytes_ = std::max(arena_bytes_, offset + aligned(life.bytes));
+        placed.insert(std::upper_bound(placed.begin(), placed.end(), &life,
+                                       [](const Life* a, const Life* b) { return *a->offset < *b->offset; }),
+                      &life);
+    }
+    for (std::size_t b = 0; b < buffers_.size(); ++b) buffers_[b].offset = buffers_[place[b]].offset;
+    if (arena_bytes_ > kLargestArena) throw Invalid("the network needs more than 4 GB of memory to run");
+}
+
+// Pictures of bytes take the place of what the first operation makes of floats, where nothing else wants the floats.
+void Program::find_bytes(const std::vector<Spec>& specs) {
+    std::size_t readers = 0;
+    for (const Spec& spec : specs)
+        for (const auto& [role, index] : spec.inputs) readers += index == input_;
+    if (readers == 1 && specs[0].kind == "quantize") bytes_ = &buffers_[specs[0].outputs.at("bytes")];
+}
+
+std::size_t Program::start(const float* image, const Workspace& work) const {
+    kernels_.transpose(image, input().channels, input().pixels(), work.floats(input()));
+    return 0;
+}
+
+std::size_t Program::start(const std::uint8_t* image, const Workspace& work) const {
+    kernels_.transpose_bytes(image, input().channels, input().pixels(), work.bytes(*bytes_));
+    return 1;
+}
+
+template <class Value>
+Outcome Program::run_image(const Value* image, float* out, std::byte* arena, int threads) const {
+    if (!finite(image)) return Outcome::image_not_finite;
+    const Workspace work{arena, threads};
+    const Buffer& result = output();
+    for (std::size_t i = start(image, work); i < operations_.size(); ++i) operations_[i]->run(work);
+    kernels_.transpose(work.floats(result), result.pixels(), result.channels, out);
+    return kernels_.all_finite(out, result.values()) ? Outcome::answered : Outcome::answer_not_finite;
+}
+
+Outcome Program::run(const float* images, std::size_t count, float* out, int threads) const {
+    return run_all(images, count, out, threads);
+}
+
+Outcome Program::run(const std::uint8_t* images, std::size_t count, float* out, int threads) const {
+    if (!bytes_) throw Invalid("the network does not take bytes");
+    return run_all(images, count, out, threads);
+}
+
+template <class Value>
+Outcome Program::run_all(const Value* images, std::size_t count, float* out, int threads) const {
+    const std::size_t in_values = input().values(), out_values = output().values();
+    // Whole pictures to each thread where there are enough of them; else all threads work on one picture.
+    const bool apart = threads > 1 && count > 1;
+    Lease lease(*this, apart ? static_cast<std::size_t>(threads) : 1);
+    std::atomic<Outcome> outcome{Outcome::answered};
+    const auto body = [&](std::size_t begin, std::size_t end) {
+        AlignedBytes arena = lease.take();
+        for (std::size_t i = begin; i < end && outcome == Outcome::answered; ++i) {
+            const Outcome one = run_image(images + i * in_values, out + i * out_values,
+                                          reinterpret_cast<std::byte*>(arena.data()), apart ? 1 : threads);
+            if (one != Outcome::answered) outcome = one;
+        }
+        lease.give(std::move(arena));
+    };
+    if (apart)
+        parallel_for(count, 1, threads, body);
+    else if (count > 0)
+        body(0, count);
+    return outcome;
+}
+
+std::vector<double> Program::profile(const float* image, int repeats, int threads) const {
+    using Clock = std::chrono::steady_clock;
+    if (repeats < 1) throw Invalid("a profile needs at least one repeat, got " + std::to_string(repeats));
+    if (!finite(image)) throw Invalid(kNotFinite);
+    std::vector<double> best(operations_.size(), 1e30);
+    Lease lease(*this, 1);
+    AlignedBytes arena = lease.take();
+    const Workspace work{reinterpret_cast<std::byte*>(arena.data()), threads};
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+        for (std::size_t i = start(image, work); i < operations_.size(); ++i) {
+            const auto start = Clock::now();
+            operations_[i]->run(work);
+            best[i] = std::min(best[i], std::chrono::duration<double>(Clock::now() - start).count());
+        }
+    }
+    lease.give(std::move(arena));
+    return best;
+}
+
+std::map<std::size_t, std::vector<float>> Program::trace(const float* image,
+                                                         const std::map<std::size_t, const float*>& given) const {
+    Lease lease(*this, 1);
+    AlignedBytes arena = lease.take();
+    const Workspace work{reinterpret_cast<std::byte*>(arena.data()), 1};
+    std::map<std::size_t, std::vector<float>> seen;
+    for (std::size_t i = start(image, work); i < operations_.size(); ++i) {
+        operations_[i]->run(work);
+        for (const std::size_t index : written_[i]) {
+            const Buffer& buffer = buffers_[index];
+            std::vector<float>& values = seen[index];
+            values.resize(buffer.values());
+            if (buffer.type == Buffer::Type::bits)
+                unpack_rows(work.words(buffer), buffer.pixels(), buffer.channels, values.data());
+            else if (buffer.type == Buffer::Type::bytes)
+                std::copy_n(work.bytes(buffer), buffer.values(), values.data());
+            else
+                std::copy_n(work.floats(buffer), buffer.values(), values.data());
+            const auto chosen = given.find(index);
+            if (chosen == given.end()) continue;
+            if (buffer.type == Buffer::Type::bits)
+                pack_rows(chosen->second, buffer.pixels(), buffer.channels, work.words(buffer));
+            else if (buffer.type == Buffer::Type::bytes)
+                for (std::size_t v = 0; v < buffer.values(); ++v)  // in this order NaN becomes 0
+                    work.bytes(buffer)[v] = static_cast<std::uint8_t>(std::min(std::max(0.0f, chosen->second[v]), 255.0f));
+            else
+                std::copy_n(chosen->second, buffer.values(), work.floats(buffer));
+        }
+    }
+    lease.give(std::move(arena));
+    return seen;
+}
+
+}  // namespace rbnn

@@ -1,0 +1,68 @@
+// A network that is ready to run: checked operations over one planned block of memory.
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "program/operation.h"
+
+namespace rbnn {
+
+enum class Outcome { answered, image_not_finite, answer_not_finite };
+constexpr const char* kNotFinite = "images hold NaN or infinite values";
+
+class Program {
+public:
+    // Throws Invalid unless every operation is right and each buffer is written once, before it is read.
+    Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::size_t output,
+            const Kernels& kernels);
+    Program(const Program&) = delete;  // operations point into it
+
+    // `images` and `out` are N×C×H×W.  Any number of threads may call this at once.
+    Outcome run(const float* images, std::size_t count, float* out, int threads) const;
+    // Pictures before they are normalised, where the network begins by making bytes of them; else throws Invalid.
+    Outcome run(const std::uint8_t* images, std::size_t count, float* out, int threads) const;
+    bool takes_bytes() const { return bytes_ != nullptr; }
+    // Seconds of each operation for one picture: the least of `repeats`.  Throws Invalid where `run` would not answer, or there
+    // are no repeats.
+    std::vector<double> profile(const float* image, int repeats, int threads) const;
+    // What each operation writes for one picture, by buffer; signs are ±1.  A buffer in `given` (height, width, channels) is
+    // overwritten with those values before anything reads it: each operation can be seen at work on chosen inputs.
+    std::map<std::size_t, std::vector<float>> trace(const float* image,
+                                                    const std::map<std::size_t, const float*>& given) const;
+
+    const Buffer& input() const { return buffers_[input_]; }
+    const Buffer& output() const { return buffers_[output_]; }
+    const std::vector<Buffer>& buffers() const { return buffers_; }
+    const Kernels& kernels() const { return kernels_; }
+    std::size_t arena_bytes() const { return arena_bytes_; }
+
+private:
+    class Lease;
+
+    void check_order(const std::vector<Spec>& specs) const;
+    void plan(const std::vector<Spec>& specs);
+    void find_bytes(const std::vector<Spec>& specs);
+    bool finite(const float* image) const { return kernels_.all_finite(image, input().values()); }
+    bool finite(const std::uint8_t*) const { return true; }
+    // Puts a picture into the arena; returns the first operation to run.
+    std::size_t start(const float* image, const Workspace& work) const;
+    std::size_t start(const std::uint8_t* image, const Workspace& work) const;
+    template <class Value>
+    Outcome run_image(const Value* image, float* out, std::byte* arena, int threads) const;
+    template <class Value>
+    Outcome run_all(const Value* images, std::size_t count, float* out, int threads) const;
+
+    std::vector<Buffer> buffers_;        // with their places; operations point into it
+    std::vector<Made> operations_;
+    std::vector<std::vector<std::size_t>> written_;  // buffers, by operation
+    std::size_t input_, output_;
+    const Buffer* bytes_ = nullptr;      // what the first operation makes of the input, if bytes may take its place
+    const Kernels& kernels_;
+    std::size_t arena_bytes_ = 0;
+    // Under shared_lock:
+    mutable std::size_t out_ = 0;               // arenas that callers hold
+    mutable std::vector<AlignedBytes> arenas_;  // free ones; a caller takes some and gives them back
+};
+
+}  // namespace rbnn

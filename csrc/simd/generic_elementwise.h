@@ -1,0 +1,144 @@
+// Elementwise kernels over Lanes (generic_finish.h): packing, sums, affine maps, pools, transposing.
+
+template <bool kScaled>
+RBNN_INLINE Word pack_lanes(const float* x, const float* scale, const float* shift, const float* level,
+                            std::size_t count) {
+    Word word = 0;
+    for (std::size_t i = 0; i < count; i += Lanes::kCount) {
+        Lanes::Float v = Lanes::load(x + i);
+        if constexpr (kScaled) v = Lanes::add(Lanes::multiply(v, Lanes::load(scale + i)), Lanes::load(shift + i));
+        word |= static_cast<Word>(Lanes::above(v, Lanes::load(level + i))) << i;
+    }
+    return word;
+}
+
+template <bool kScaled>
+void pack_pixels(const float* x, const float* scale, const float* shift, const float* level, std::size_t channels,
+                 std::size_t pixels, Word* bits) {
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel, x += channels)
+        for (std::size_t first = 0; first < channels; first += kBlockChannels) {
+            const std::size_t count = channels - first < kBlockChannels ? channels - first : kBlockChannels;
+            if (count == kBlockChannels) {
+                *bits++ = pack_lanes<kScaled>(x + first, scale + first, shift + first, level + first, kBlockChannels);
+            } else if (count % Lanes::kCount == 0) {
+                *bits++ = pack_lanes<kScaled>(x + first, scale + first, shift + first, level + first, count);
+            } else {
+                float copy[kBlockChannels] = {};
+                for (std::size_t i = 0; i < count; ++i) copy[i] = x[first + i];
+                *bits++ = pack_lanes<kScaled>(copy, scale + first, shift + first, level + first, count) & lowest_bits(count);
+            }
+        }
+}
+
+void pack(const float* x, const float* scale, const float* shift, const float* level, std::size_t channels,
+          std::size_t pixels, Word* bits) {
+    if (scale)
+        pack_pixels<true>(x, scale, shift, level, channels, pixels, bits);
+    else  // scale and shift are not read, but pointers to something are needed for their arithmetic
+        pack_pixels<false>(x, level, level, level, channels, pixels, bits);
+}
+
+// In double, sixteen partial sums: the order is the same on every machine.
+double sum(const float* x, std::size_t n) {
+    constexpr std::size_t kParts = 16;
+    double parts[kParts] = {};
+    std::size_t i = 0;
+    for (; i + kParts <= n; i += kParts)
+        for (std::size_t j = 0; j < kParts; ++j) parts[j] += static_cast<double>(x[i + j]);
+    for (std::size_t j = 0; i + j < n; ++j) parts[j] += static_cast<double>(x[i + j]);
+    double total = 0.0;
+    for (std::size_t j = 0; j < kParts; ++j) total += parts[j];
+    return total;
+}
+
+void affine(const float* x, const float* scale, const float* shift, std::size_t channels, std::size_t pixels,
+            float* out) {
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel, x += channels, out += channels)
+        for (std::size_t c = 0; c < channels; ++c) out[c] = x[c] * scale[c] + shift[c];
+}
+
+void quantize(const float* x, const float* scale, const float* shift, std::size_t n, std::uint8_t* out) {
+    constexpr float kShifter = 12582912.0f;  // 1.5·2²³: a float this large has no fraction left, the sum is rounded to even
+    for (std::size_t i = 0; i < n; ++i) {
+        float v = x[i] * scale[i] + shift[i];
+        v = v < 0.0f ? 0.0f : v;
+        v = v > 255.0f ? 255.0f : v;
+        out[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>((v + kShifter) - kShifter));
+    }
+}
+
+// `n` pixels one after the other, kVectors vectors of each: memory is read in long runs.
+template <int kVectors>
+RBNN_INLINE void max_vectors(const float* const* pixels, std::size_t n, std::size_t first, float* out) {
+    Lanes::Float most[kVectors];
+    RBNN_UNROLL
+    for (int v = 0; v < kVectors; ++v) most[v] = Lanes::load(pixels[0] + first + v * static_cast<int>(Lanes::kCount));
+    for (std::size_t i = 1; i < n; ++i)
+        RBNN_UNROLL
+        for (int v = 0; v < kVectors; ++v)
+            most[v] = Lanes::larger(most[v], Lanes::load(pixels[i] + first + v * static_cast<int>(Lanes::kCount)));
+    RBNN_UNROLL
+    for (int v = 0; v < kVectors; ++v) Lanes::store(out + first + v * static_cast<int>(Lanes::kCount), most[v]);
+}
+
+// out = the largest of `n` pixels of `channels` values.
+void max_of(const float* const* pixels, std::size_t n, std::size_t channels, float* out) {
+    std::size_t c = 0;
+    for (; c + kBlockChannels <= channels; c += kBlockChannels) max_vectors<kBlockChannels / Lanes::kCount>(pixels, n, c, out);
+    for (; c + Lanes::kCount <= channels; c += Lanes::kCount) max_vectors<1>(pixels, n, c, out);
+    for (; c < channels; ++c) {
+        float most = pixels[0][c];
+        for (std::size_t i = 1; i < n; ++i) most = most < pixels[i][c] ? pixels[i][c] : most;
+        out[c] = most;
+    }
+}
+
+bool all_finite(const float* x, std::size_t n) {
+    std::uint32_t odd = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        std::uint32_t bits;
+        __builtin_memcpy(&bits, x + i, sizeof bits);
+        odd |= static_cast<std::uint32_t>((bits & 0x7f800000u) == 0x7f800000u);
+    }
+    return odd == 0;
+}
+
+// Rows become columns.  Three rows, a picture's colours, by a loop that compilers turn into shuffles; else a square at a time:
+// both sides of it stay in the first cache.
+template <class Value>
+void transpose(const Value* __restrict from, std::size_t rows, std::size_t columns, Value* __restrict to) {
+    if (rows == 3) {
+        const Value *red = from, *green = from + columns, *blue = from + 2 * columns;
+        for (std::size_t i = 0; i < columns; ++i) to[3 * i] = red[i], to[3 * i + 1] = green[i], to[3 * i + 2] = blue[i];
+        return;
+    }
+    constexpr std::size_t kSide = 16;
+    for (std::size_t top = 0; top < rows; top += kSide)
+        for (std::size_t left = 0; left < columns; left += kSide)
+            for (std::size_t column = left; column < columns && column < left + kSide; ++column)
+                for (std::size_t row = top; row < rows && row < top + kSide; ++row)
+                    to[column * rows + row] = from[row * columns + column];
+}
+
+void add_into(float* out, const float* x, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) out[i] += x[i];
+}
+
+void multiply_add_into(float* out, const float* x, const float* factor, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) out[i] += x[i] * factor[i];
+}
+
+void add(const float* a, const float* b, std::size_t n, float* out) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+
+void multiply(const float* a, const float* b, std::size_t n, float* out) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
+}
+
+void clamp(const float* x, float low, float high, std::size_t n, float* out) {
+    for (std::size_t i = 0; i < n; ++i) {
+        const float v = x[i] < low ? low : x[i];
+        out[i] = v > high ? high : v;
+    }
+}

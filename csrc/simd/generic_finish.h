@@ -1,0 +1,230 @@
+// The part of the kernels that is the same for every instruction set, written over `Lanes`, the set's vector of floats.
+// Each kernels_*.cpp defines its Lanes and includes this file inside an unnamed namespace, so that every set gets its own
+// copy.  No standard library here: an inline function compiled with AVX-512 must not be picked for another file.
+//
+// Lanes has: Float, Int, kCount; load, store, all, add, subtract, multiply, multiply_add, smaller, larger, load_ints,
+// store_ints, from_ints, minus_twice(base, n), above(a, b) → bits, above_ints(a, b) → bits; and for int8 convolutions
+// kInt8Bytes, kInt8Values, Step, load_step, all_step and multiply_add_step(sums, x, w): sums += Σ x·w over a step.
+
+#if defined(__GNUC__)
+#define RBNN_INLINE inline __attribute__((always_inline))
+#define RBNN_INLINE_LAMBDA __attribute__((always_inline))
+#else
+#define RBNN_INLINE inline
+#define RBNN_INLINE_LAMBDA
+#endif
+
+// Before loops over the registers of a tile: unrolled early, else GCC keeps a copy of the tile in memory.
+#if defined(__GNUC__) && !defined(__clang__)
+#define RBNN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define RBNN_UNROLL
+#endif
+
+// For sets whose operand is made of words as they are.
+inline void copy_words(const Word* in, const Word*, std::size_t pixels, std::size_t words, std::size_t stride,
+                       std::uint8_t* out) {
+    if (words == 1)  // of a known size, so that it is no call
+        for (std::size_t pixel = 0; pixel < pixels; ++pixel, out += stride) __builtin_memcpy(out, in + pixel, sizeof(Word));
+    else
+        for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
+            __builtin_memcpy(out, in, words * sizeof(Word));
+}
+
+inline std::size_t word_tiles(std::size_t words) { return words * kBlockChannels * sizeof(Word); }
+
+template <bool kValue>
+struct Constant {
+    static constexpr bool value = kValue;
+};
+
+float activate(const Finish& f, float v, std::size_t channel) {
+    switch (f.activation) {
+        case Activation::clamp: return v < f.low ? f.low : (v > f.high ? f.high : v);
+        case Activation::leaky_relu: return v > 0.0f ? v : v * f.low;
+        case Activation::prelu: return v > 0.0f ? v : v * f.slope[channel];
+        case Activation::sigmoid: return static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(v))));
+        case Activation::hardswish: {
+            const float up = v + 3.0f, gate = up < 0.0f ? 0.0f : (up > 6.0f ? 6.0f : up);
+            return v * gate / 6.0f;
+        }
+        case Activation::abs: return v < 0.0f ? -v : v;
+    }
+    return v;
+}
+
+// Sums as kernels leave them, 64 to a pixel: counts of differing bits, floats, or whole numbers.  `at` is pixel i of a tile.
+template <class Count>
+struct Counts {
+    const Count* counts;
+    const BinaryConv& job;
+    std::size_t first;
+    struct Source {
+        const Count* counts;
+        const std::int32_t* base;
+        RBNN_INLINE Lanes::Int acc(std::size_t i) const {
+            return Lanes::minus_twice(Lanes::load_ints(base + i), Lanes::load_ints(counts + i));
+        }
+        RBNN_INLINE Lanes::Float value(std::size_t i) const { return Lanes::from_ints(acc(i)); }
+    };
+    RBNN_INLINE Source at(std::size_t i, std::size_t pixel) const {
+        const std::size_t stride = words_for(job.finish.channels) * kBlockChannels;
+        return {counts + i * kBlockChannels, job.base + job.pixel_base[pixel] * stride + first};
+    }
+};
+
+struct Sums {
+    const float* sums;
+    struct Source {
+        const float* sums;
+        RBNN_INLINE Lanes::Float value(std::size_t i) const { return Lanes::load(sums + i); }
+    };
+    RBNN_INLINE Source at(std::size_t i, std::size_t) const { return {sums + i * kBlockChannels}; }
+};
+
+struct Int8Sums {
+    const std::int32_t* sums;
+    const Int8Conv& job;
+    std::size_t first;
+    struct Source {
+        const std::int32_t* sums;
+        const float* base;
+        RBNN_INLINE Lanes::Float value(std::size_t i) const {
+            return Lanes::subtract(Lanes::from_ints(Lanes::load_ints(sums + i)), Lanes::load(base + i));
+        }
+    };
+    RBNN_INLINE Source at(std::size_t i, std::size_t pixel) const {
+        const std::size_t stride = words_for(job.finish.channels) * kBlockChannels;
+        return {sums + i * kBlockChannels, job.base + job.pixel_base[pixel] * stride + first};
+    }
+};
+
+// A position that has no pixel.
+constexpr std::uint32_t kNoPixel = ~std::uint32_t{0};
+
+template <bool kResidual, bool kFloat, bool kBits, bool kClamp, class Source>
+RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t first, std::size_t count,
+                              const float* residual, float* out) {
+    // Copies: the compiler cannot know that writing `out` leaves `f` as it is.
+    const float *scale = f.scale + first, *shift = f.shift + first, *level = f.level + first;
+    const Lanes::Float low = Lanes::all(f.low), high = Lanes::all(f.high);
+    Word word = 0;
+    for (std::size_t i = 0; i < count; i += Lanes::kCount) {
+        Lanes::Float v = Lanes::multiply(source.value(i), Lanes::load(scale + i));
+        v = Lanes::add(v, Lanes::load(shift + i));
+        if constexpr (kResidual) v = Lanes::add(v, Lanes::load(residual + i));
+        if constexpr (kClamp) {
+            v = Lanes::smaller(Lanes::larger(v, low), high);
+        } else {
+            float values[Lanes::kCount];
+            Lanes::store(values, v);
+            for (std::size_t j = 0; j < Lanes::kCount; ++j) values[j] = activate(f, values[j], first + i + j);
+            v = Lanes::load(values);
+        }
+        if constexpr (kFloat) Lanes::store(out + i, v);
+        if constexpr (kBits) word |= static_cast<Word>(Lanes::above(v, Lanes::load(level + i))) << i;
+    }
+    return word;
+}
+
+RBNN_INLINE Word lowest_bits(std::size_t n) { return n >= kWordBits ? ~Word{0} : (Word{1} << n) - 1; }
+
+// `n` pixels, `count` channels of one block.  Where they are not whole vectors, which would reach into the next pixel, by
+// way of copies.
+template <bool kResidual, bool kFloat, bool kBits, bool kClamp, bool kWhole, class Rows>
+void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::size_t count, const std::uint32_t* pixels,
+                   std::size_t n) {
+    const std::size_t first = block * kBlockChannels, words = words_for(f.channels);
+    for (std::size_t i = 0; i < n; ++i) {
+        if (pixels[i] == kNoPixel) continue;
+        const std::size_t pixel = pixels[i], at = pixel * f.channels + first;
+        const auto source = rows.at(i, pixel);
+        const float* residual = kResidual ? f.residual + at : nullptr;
+        float* out = kFloat ? f.out + at : nullptr;
+        Word word;
+        if constexpr (kWhole) {
+            word = count == kBlockChannels
+                       ? finish_lanes<kResidual, kFloat, kBits, kClamp>(f, source, first, kBlockChannels, residual, out)
+                       : finish_lanes<kResidual, kFloat, kBits, kClamp>(f, source, first, count, residual, out);
+        } else {
+            float residual_copy[kBlockChannels] = {}, out_copy[kBlockChannels];
+            if constexpr (kResidual) __builtin_memcpy(residual_copy, residual, count * sizeof(float));
+            word = finish_lanes<kResidual, true, kBits, kClamp>(f, source, first, count, residual_copy, out_copy);
+            if constexpr (kFloat) __builtin_memcpy(out, out_copy, count * sizeof(float));
+        }
+        if constexpr (kBits) f.bits[pixel * words + block] = word & lowest_bits(count);
+    }
+}
+
+// Pixels of a tile, the channels of one block.  `rows` has values for all 64 channels, whether they exist or not.
+template <class Rows>
+void finish_tile(const Finish& f, const Rows& rows, std::size_t block, const std::uint32_t* pixels, std::size_t n) {
+    const std::size_t rest = f.channels - block * kBlockChannels, count = rest < kBlockChannels ? rest : kBlockChannels;
+    const auto outputs = [&](auto residual, auto clamp, auto whole) {
+        constexpr bool kResidual = decltype(residual)::value, kClamp = decltype(clamp)::value, kWhole = decltype(whole)::value;
+        if (f.out && f.bits) return finish_pixels<kResidual, true, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
+        if (f.out) return finish_pixels<kResidual, true, false, kClamp, kWhole>(f, rows, block, count, pixels, n);
+        finish_pixels<kResidual, false, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
+    };
+    const auto residual = [&](auto clamp, auto whole) {
+        if (f.residual) return outputs(Constant<true>{}, clamp, whole);
+        outputs(Constant<false>{}, clamp, whole);
+    };
+    const bool clamp = f.activation == Activation::clamp, whole = count % Lanes::kCount == 0;
+    if (clamp && whole) return residual(Constant<true>{}, Constant<true>{});
+    if (clamp) return residual(Constant<true>{}, Constant<false>{});
+    if (whole) return residual(Constant<false>{}, Constant<true>{});
+    residual(Constant<false>{}, Constant<false>{});
+}
+
+template <class Count>
+void finish_counts(const BinaryConv& job, const Count* counts, std::size_t block, const std::uint32_t* pixels,
+                   std::size_t n) {
+    const Finish& f = job.finish;
+    const std::size_t first = block * kBlockChannels, rest = f.channels - first, count = rest < kBlockChannels ? rest : kBlockChannels;
+    const Counts<Count> rows{counts, job, first};
+    if (f.threshold == nullptr) return finish_tile(f, rows, block, pixels, n);
+    for (std::size_t p = 0; p < n; ++p) {
+        if (pixels[p] == kNoPixel) continue;
+        const auto source = rows.at(p, pixels[p]);
+        Word word = 0;
+        for (std::size_t i = 0; i < count; i += Lanes::kCount)
+            word |= static_cast<Word>(Lanes::above_ints(source.acc(i), Lanes::load_ints(f.threshold + first + i))) << i;
+        f.bits[pixels[p] * words_for(f.channels) + block] = word & lowest_bits(count);
+    }
+}
+
+// Pixels in a row, as most tiles have them.
+template <int kPixels>
+struct InOrder {
+    std::uint32_t pixels[kPixels];
+    RBNN_INLINE explicit InOrder(std::size_t first) {
+        for (int p = 0; p < kPixels; ++p) pixels[p] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(p);
+    }
+};
+
+void finish_sums(const Finish& f, const float* acc, std::size_t block, std::size_t first, std::size_t last) {
+    for (std::size_t pixel = first; pixel < last; ++pixel, acc += kBlockChannels)
+        finish_tile(f, Sums{acc}, block, InOrder<1>(pixel).pixels, 1);
+}
+
+// Splits first … last into tiles of nearly equal size, none above `kMost`, and hands each to Tile::run<size>.
+template <class Tile, int kMost, class Job>
+void over_tiles(const Job& job, std::size_t block, std::size_t first, std::size_t last) {
+    const std::size_t pixels = last - first, tiles = (pixels + kMost - 1) / kMost;
+    for (std::size_t t = 0, pixel = first; t < tiles; ++t) {
+        const std::size_t end = first + pixels * (t + 1) / tiles;
+        switch (end - pixel) {
+            case 1: Tile::template run<1>(job, block, pixel); break;
+            case 2: if constexpr (kMost >= 2) Tile::template run<2>(job, block, pixel); break;
+            case 3: if constexpr (kMost >= 3) Tile::template run<3>(job, block, pixel); break;
+            case 4: if constexpr (kMost >= 4) Tile::template run<4>(job, block, pixel); break;
+            case 5: if constexpr (kMost >= 5) Tile::template run<5>(job, block, pixel); break;
+            case 6: if constexpr (kMost >= 6) Tile::template run<6>(job, block, pixel); break;
+            case 7: if constexpr (kMost >= 7) Tile::template run<7>(job, block, pixel); break;
+            case 8: if constexpr (kMost >= 8) Tile::template run<8>(job, block, pixel); break;
+            default: break;
+        }
+        pixel = end;
+    }
+}

@@ -1,0 +1,159 @@
+// Standard C++ for any machine.  Loops over output channels are plain enough for a compiler to make vectors of them.
+#include <cmath>
+
+#include "simd/kernels.h"
+
+namespace rbnn {
+namespace {
+
+struct Lanes {
+    static constexpr std::size_t kCount = 4;
+    struct Float {
+        float v[kCount];
+    };
+    struct Int {
+        std::int32_t v[kCount];
+    };
+    template <class Result, class Function>
+    static Result each(const Function& function) {
+        Result result;
+        for (std::size_t i = 0; i < kCount; ++i) result.v[i] = function(i);
+        return result;
+    }
+    static Float load(const float* p) { return each<Float>([&](std::size_t i) { return p[i]; }); }
+    static void store(float* p, const Float& a) {
+        for (std::size_t i = 0; i < kCount; ++i) p[i] = a.v[i];
+    }
+    static Float all(float a) { return each<Float>([&](std::size_t) { return a; }); }
+    static Float add(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] + b.v[i]; });
+    }
+    static Float subtract(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] - b.v[i]; });
+    }
+    static Float multiply(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] * b.v[i]; });
+    }
+    static Float multiply_add(const Float& a, const Float& b, const Float& c) { return add(multiply(a, b), c); }
+    static Float smaller(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+    }
+    static Float larger(const Float& a, const Float& b) {
+        return each<Float>([&](std::size_t i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+    }
+    static Int load_ints(const std::int32_t* p) { return each<Int>([&](std::size_t i) { return p[i]; }); }
+    static Int load_ints(const std::uint32_t* p) {
+        return each<Int>([&](std::size_t i) { return static_cast<std::int32_t>(p[i]); });
+    }
+    static void store_ints(std::int32_t* p, const Int& a) {
+        for (std::size_t i = 0; i < kCount; ++i) p[i] = a.v[i];
+    }
+    static Int no_ints() { return Int{}; }
+    static Float from_ints(const Int& a) {
+        return each<Float>([&](std::size_t i) { return static_cast<float>(a.v[i]); });
+    }
+    static Int minus_twice(const Int& base, const Int& n) {
+        return each<Int>([&](std::size_t i) { return base.v[i] - 2 * n.v[i]; });
+    }
+    template <class Vector>
+    static unsigned bits_above(const Vector& a, const Vector& b) {
+        unsigned bits = 0;
+        for (std::size_t i = 0; i < kCount; ++i) bits |= static_cast<unsigned>(a.v[i] > b.v[i]) << i;
+        return bits;
+    }
+    static unsigned above(const Float& a, const Float& b) { return bits_above(a, b); }
+    static unsigned above_ints(const Int& a, const Int& b) { return bits_above(a, b); }
+
+    // A byte and the weights of four channels a step.
+    static constexpr std::size_t kInt8Bytes = 1, kInt8Values = 1;
+    struct Step {
+        std::int32_t v[kCount];
+    };
+    static Step load_step(const std::uint8_t* p) {
+        return each<Step>([&](std::size_t i) { return static_cast<std::int32_t>(static_cast<std::int8_t>(p[i])); });
+    }
+    static Step all_step(const std::uint8_t* p) {
+        return each<Step>([&](std::size_t) { return static_cast<std::int32_t>(*p); });
+    }
+    static Int multiply_add_step(const Int& sums, const Step& x, const Step& w) {
+        return each<Int>([&](std::size_t i) { return sums.v[i] + x.v[i] * w.v[i]; });
+    }
+};
+constexpr int kFloatPixels = 2, kFloatVectors = 4;
+
+#include "simd/generic_finish.h"
+#include "simd/generic_sums.h"
+#include "simd/generic_elementwise.h"
+
+constexpr std::size_t kMostWords = 31;  // 31 words × 8 per byte fit a byte
+constexpr Word kOnes = ~Word{0} / 255;  // 0x01 in every byte
+
+// words × 64 channels
+void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out) {
+    auto* to = reinterpret_cast<Word*>(out);
+    for (std::size_t k = 0; k < words; ++k)
+        for (std::size_t c = 0; c < kBlockChannels; ++c) *to++ = c < channels ? rows[c * words + k] : 0;
+}
+
+// Bits of each byte of x, counted within the byte: pairs, then nibbles, then bytes.
+RBNN_INLINE Word count_in_bytes(Word x) {
+    x -= x >> 1 & (kOnes * 0x55);
+    x = (x & (kOnes * 0x33)) + (x >> 2 & (kOnes * 0x33));
+    return (x + (x >> 4)) & (kOnes * 0x0f);
+}
+
+RBNN_INLINE void flush(Word* bytes, std::uint32_t* counts, std::size_t n) {
+    for (std::size_t c = 0; c < n; ++c) {
+        // The sum of eight bytes may exceed a byte: add them as four 16-bit halves first.
+        const Word pairs = (bytes[c] & (~Word{0} / 65535 * 255)) + (bytes[c] >> 8 & (~Word{0} / 65535 * 255));
+        counts[c] += static_cast<std::uint32_t>(pairs * (~Word{0} / 65535) >> 48);
+        bytes[c] = 0;
+    }
+}
+
+void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, std::size_t last) {
+    const auto* weights = reinterpret_cast<const Word*>(job.weights + block * job.block_bytes);
+    const std::size_t rest = job.finish.channels - block * kBlockChannels, n = rest < kBlockChannels ? rest : kBlockChannels;
+    for (std::size_t pixel = first; pixel < last; ++pixel) {
+        std::uint32_t counts[kBlockChannels] = {};
+        Word bytes[kBlockChannels] = {};
+        const Word* w = weights;
+        std::size_t unflushed = 0;
+        for (std::size_t s = 0; s < job.segment_count; ++s) {
+            const auto* in =
+                reinterpret_cast<const Word*>(job.operand + job.offset[pixel] + job.segments[s].offset);
+            for (std::size_t k = 0; k < job.segments[s].length / sizeof(Word); ++k, w += kBlockChannels) {
+                for (std::size_t c = 0; c < n; ++c) bytes[c] += count_in_bytes(in[k] ^ w[c]);
+                if (++unflushed == kMostWords) flush(bytes, counts, n), unflushed = 0;
+            }
+        }
+        flush(bytes, counts, n);
+        finish_counts(job, counts, block, InOrder<1>(pixel).pixels, 1);
+    }
+}
+
+double limit(std::size_t rounds, Word seed, Word* result) {
+    constexpr std::size_t kWords = 8;
+    Word acc[kWords] = {}, w[kWords];
+    for (std::size_t i = 0; i < kWords; ++i) w[i] = seed * (i + 1);
+    for (std::size_t n = 0; n < rounds; ++n)
+        for (std::size_t i = 0; i < kWords; ++i) {
+            acc[i] += count_in_bytes(w[i] ^ seed);
+            w[i] += kOnes;  // no round does the same as the last
+        }
+    *result = 0;
+    for (std::size_t i = 0; i < kWords; ++i) *result ^= acc[i];
+    return static_cast<double>(rounds) * kWords * 64;
+}
+
+bool supported() { return true; }
+
+}  // namespace
+
+extern const Kernels kernels_portable = {
+    "portable", supported, kWordBits, sizeof(Word), kWordBits, 1, copy_words, word_tiles, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
+    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
+    all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
+};
+
+}  // namespace rbnn

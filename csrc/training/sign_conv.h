@@ -1,0 +1,68 @@
+// A convolution in training whose operands are signs: a = ±1 values (zero where the padding is), w = ±scale.
+//
+//   forward       out[p,o]   = scale_o · Σ_{tap,c} a·sign(w)           xor and popcount of packed bits
+//   grad_input    grad_a     = Σ_{tap,o} grad·w                        sums of ± grad
+//   grad_weight   grad_w     = Σ_p grad·a                              sums of ± grad
+//
+// In the two gradients one factor is a real number and the other a sign.  Four real numbers have only 16 signed sums: they
+// are tabled once and then looked up by the four signs, one addition in place of four multiply-adds ("four Russians").
+// The lanes of a vector are what the signs do not depend on: pixels in grad_input, output channels in grad_weight.
+//
+// Tensors are dense float32, channels last.  What is summed in which order depends on the shape alone, not on the number
+// of threads.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "simd/sign_kernels.h"
+
+namespace rbnn {
+
+struct SignConv {
+    std::size_t images, height, width, in_channels, out_channels;
+    std::size_t kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
+    int threads;
+    const SignKernels* kernels;  // of this machine, or null: plain C++
+
+    std::size_t out_height() const { return (height + 2 * padding_y - kernel_y) / stride_y + 1; }
+    std::size_t out_width() const { return (width + 2 * padding_x - kernel_x) / stride_x + 1; }
+    std::size_t taps() const { return kernel_y * kernel_x; }
+    std::size_t in_values() const { return height * width * in_channels; }
+    std::size_t out_values() const { return out_height() * out_width() * out_channels; }
+    // Words of one image's planes: for each row, each column modulo the stride and each channel one word, whose bit j is the
+    // sign in the padded column j·stride + column.
+    std::size_t plane_words() const { return height * stride_x * in_channels; }
+    // Whether the kernels below can do it: whole vectors of channels, a padded row in one word.
+    bool supported() const;
+};
+
+struct SignFilters {
+    std::vector<std::uint8_t> positive;  // 1 for +: (out_channels, taps, in_channels)
+    std::vector<float> scale;            // one per filter, not negative
+
+    // From weights in the order of `positive`, of which every filter has one magnitude.
+    SignFilters(const SignConv& conv, const float* weight);
+};
+
+// Whether all values of each row have one magnitude; not where one is NaN.
+bool one_magnitude(std::size_t rows, std::size_t values, const float* x);
+
+// a = +1 where x > level(image), else −1; level is asked just before the image is read.  `planes` keeps a's bits for
+// grad_weight.
+void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const float* x,
+                       const std::function<float(std::size_t image)>& level, std::uint64_t* planes, float* out);
+
+// Calls finish(image) when an image's gradient is written, while it is in the cache.
+void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
+                          const std::function<void(std::size_t image)>& finish);
+
+// The same where the kernels can look up sums in registers.
+void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
+                                       const std::function<void(std::size_t image)>& finish);
+
+// grad_weight in the order of SignFilters::positive.
+void sign_conv_grad_weight(const SignConv& conv, const float* grad, const std::uint64_t* planes, float* grad_weight);
+
+}  // namespace rbnn
