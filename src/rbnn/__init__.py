@@ -1,6 +1,6 @@
 """Rotated Binary Neural Networks: train 1-bit networks, see why they work, run them as real bits.
 
-The names below that need torch are imported when they are first used: ``import rbnn`` works without torch.
+Names and submodules are imported when they are first used: ``import rbnn`` works without torch and is quick.
 """
 
 from importlib import import_module
@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Any
 from rbnn.errors import RbnnError
 
 if TYPE_CHECKING:
+    from rbnn import costs as costs
+    from rbnn import data as data
+    from rbnn import functional as functional
+    from rbnn import methods as methods
+    from rbnn import models as models
+    from rbnn import nn as nn
+    from rbnn import optim as optim
+    from rbnn import packed as packed
+    from rbnn import runtime as runtime
+    from rbnn import training as training
     from rbnn.convert import binarize_
     from rbnn.exporting import export
     from rbnn.models import create_model
     from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, penalty
     from rbnn.packed.pretrained import load
+    from rbnn.packed.session import Session
     from rbnn.schedule import BinarySchedule
 
 __version__ = "0.1.0"
@@ -23,6 +34,7 @@ __all__ = [
     "BinaryLinear",
     "BinarySchedule",
     "RbnnError",
+    "Session",
     "binarize_",
     "create_model",
     "export",
@@ -35,19 +47,24 @@ _LIVES_IN = {
     "BinaryConv2d": "nn",
     "BinaryLinear": "nn",
     "BinarySchedule": "schedule",
+    "Session": "packed.session",
     "binarize_": "convert",
     "create_model": "models",
     "export": "exporting",
     "load": "packed.pretrained",
     "penalty": "nn",
 }
+_SUBMODULES = {
+    "costs", "data", "functional", "methods", "models", "nn", "optim", "packed", "runtime", "training",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LIVES_IN:
+    if name not in _SUBMODULES | _LIVES_IN.keys():
         raise AttributeError(f"module 'rbnn' has no attribute {name!r}")
     try:
-        return getattr(import_module(f".{_LIVES_IN[name]}", __name__), name)
+        module = import_module(f".{_LIVES_IN.get(name, name)}", __name__)
+        return module if name in _SUBMODULES else getattr(module, name)
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise
@@ -55,4 +72,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LIVES_IN])
+    return sorted({*globals(), *_LIVES_IN, *_SUBMODULES})

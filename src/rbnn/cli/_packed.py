@@ -63,10 +63,10 @@ def picture_side(path: Path, graph: Graph) -> int:
     if height != width:
         raise ConfigError(
             f"{path} takes pictures of {height}×{width}, and only square ones are cut out of a file: "
-            "prepare them yourself and use rbnn.runtime.Session"
+            "prepare them yourself and use rbnn.Session"
         )
     if graph.buffers[graph.output].shape[:2] != (1, 1):
-        raise ConfigError(f"{path} answers with a map, not with classes: use rbnn.runtime.Session")
+        raise ConfigError(f"{path} answers with a map, not with classes: use rbnn.Session")
     return height
 
 
