@@ -16,3 +16,9 @@ def test_of_a_long_list_the_nearest_few_are_named() -> None:
     assert said.startswith("unknown recipe 'digit': did you mean 'digits'? known are digits, ")
     assert said.endswith(f" and {len(known) - 4} others")
     assert said.count("cifar10") == 3
+
+
+def test_a_name_out_of_a_file_is_quoted_in_part() -> None:
+    said = str(UnknownName("method", "x" * 10**6, ["rbnn"]))
+    assert said.startswith("unknown method 'xxx")
+    assert len(said) < 300

@@ -18,6 +18,8 @@ The command line prints the sentence and ends with exit code 2.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from rbnn.text import LONGEST_QUOTE, quoted
+
 MOST_LISTED = 15
 """A complaint about a name lists all known ones up to so many; else the nearest few."""
 
@@ -31,11 +33,12 @@ class UnknownName(RbnnError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
+        written, name = quoted(name), name[:LONGEST_QUOTE]  # out of a file it may have any length
         nearest = get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         listed = known if len(known) <= MOST_LISTED else get_close_matches(name, known, n=4, cutoff=0.0)
         others = f" and {len(known) - len(listed)} others" if len(listed) < len(known) else ""
-        super().__init__(f"unknown {kind} {name!r}: {hint}known are {', '.join(listed)}{others}")
+        super().__init__(f"unknown {kind} {written}: {hint}known are {', '.join(listed)}{others}")
 
 
 class ConfigError(RbnnError):

@@ -13,6 +13,14 @@ def shorten(name: str, width: int) -> str:
     return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
 
 
+LONGEST_QUOTE = 200
+
+
+def quoted(value: object) -> str:
+    """As Python writes it, in at most 200 characters: what a file holds is as long as its maker wanted."""
+    return shorten(repr(value), LONGEST_QUOTE)
+
+
 def visible(text: str) -> str:
     """Control characters as Python writes them: a name out of a file moves no cursor and changes no colour."""
     return "".join(repr(each)[1:-1] if category(each) in ("Cc", "Cs") else each for each in text)

@@ -1,6 +1,7 @@
 """The packed file: what is written is read, and nothing else is."""
 
 import json
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,64 @@ def test_a_newer_version_is_refused(packed: Path) -> None:
     rewrite(packed, lambda metadata, tensors: metadata.update({"rbnn.version": "2"}))
     with pytest.raises(PackError, match=r"version 2.*upgrade"):
         packfile.read(packed)
+
+
+def container(metadata: dict[str, str], entries: str, data: bytes = b"") -> bytes:
+    """A safetensors file, its header written by hand."""
+    header = f'{{"__metadata__":{json.dumps(metadata)}{entries}}}'.encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "BF16", "F16", "F64", "BOOL", "U64", "F4"])
+def test_numbers_of_another_type_are_named(tmp_path: Path, dtype: str) -> None:
+    size = {"BF16": 2, "F16": 2, "F64": 8, "U64": 8}.get(dtype, 1) * 2
+    entry = f',"w":{{"dtype":"{dtype}","shape":[2],"data_offsets":[0,{1 if dtype == "F4" else size}]}}'
+    path = tmp_path / "net.rbnn"
+    path.write_bytes(container({"rbnn.version": "1"}, entry, bytes(1 if dtype == "F4" else size)))
+    with pytest.raises(PackError, match=rf"tensor 'w' is {dtype}, expected one of F32, I32, I8, U8"):
+        packfile.read(path)
+
+
+def test_a_field_that_is_there_twice_is_refused(packed: Path) -> None:
+    def change(metadata: dict[str, str], tensors: Any) -> None:
+        metadata["rbnn.graph"] = metadata["rbnn.graph"].replace('"stride":[2,2]', '"stride":[2,2],"stride":[1,1]')
+
+    with pytest.raises(PackError, match=r"net\.rbnn: its JSON has the field 'stride' twice"):
+        packfile.read(rewrite(packed, change))
+
+
+def test_a_header_with_a_field_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.rbnn"
+    path.write_bytes(container({"rbnn.version": "1"}, ',"__metadata__":{"rbnn.version":"2"}'))
+    with pytest.raises(PackError, match=r"the field '__metadata__' twice|not a packed network"):
+        packfile.read(path)
+
+
+LONG = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda graph: graph["operations"][0].update(name=LONG, kind="no such kind"),
+        lambda graph: graph["operations"][0].update(kind=LONG),
+        lambda graph: graph["operations"][0]["inputs"].update({LONG: "image"}),
+        lambda graph: graph["operations"][0]["inputs"].update(x=LONG),
+        lambda graph: graph["operations"][0]["tensors"].update(weight=LONG),
+        lambda graph: graph["operations"][0]["attributes"].update(kernel=LONG),
+        lambda graph: graph["operations"][0]["attributes"].update({LONG: 1}),
+        lambda graph: graph["operations"][0]["attributes"].update(kernel=[1] * 100_000),
+        lambda graph: graph["buffers"].update({LONG: ["float", 0, 0, 0]}),
+        lambda graph: graph.update(output=LONG),
+        lambda graph: graph["input"].update(buffer=LONG),
+        lambda graph: graph["input"].update(classes=["\ud800" + LONG, *"bcde"]),
+        lambda graph: graph["operations"][0].update(name=LONG, inputs={"x": 3}),
+    ],
+)
+def test_a_complaint_is_not_as_long_as_the_file_wants(packed: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    with pytest.raises(PackError) as caught:
+        packfile.read(rewrite(packed, with_graph(change)))
+    assert len(str(caught.value)) < 1000
 
 
 def test_an_unknown_kind_names_the_operation(packed: Path) -> None:

@@ -8,6 +8,8 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from faults import Fault
+from killed_run import server
 from packed_networks import small_network
 from PIL import Image
 from restricted import answers
@@ -142,6 +145,48 @@ def test_hostile_packed_files(name: str, tmp_path: Path, fault: Fault) -> None:
     with fault("hostile packed file"):
         ((code, out, err),) = answers([["info", str(path)]], tmp_path)
         assert (code, out, err.count("\n")) == (2, "", 1), err
+
+
+def _read_again_and_again(path: Path, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with suppress(PackError):
+            packfile.read(path)
+
+
+@pytest.mark.parametrize("seconds", [1, pytest.param(20, marks=pytest.mark.long)])
+def test_a_file_that_is_cut_while_it_is_read(seconds: float, tmp_path: Path, fault: Fault) -> None:
+    """A mapping of it would end the process: SIGBUS."""
+    graph, path = small_network(), tmp_path / "net.rbnn"
+    large = np.zeros((1 << 21,), np.float32)
+    packfile.write(replace(graph, tensors=graph.tensors | {f"large{i}": large for i in range(4)}), path)
+    data = path.read_bytes()
+    reader = server().Process(target=_read_again_and_again, args=(path, seconds))
+    reader.start()
+    with fault("packed file cut while it is read"):
+        while reader.is_alive():
+            with path.open("r+b") as file:  # in place: the same file, shorter and longer
+                file.truncate(9)
+                file.seek(0)
+                file.write(data)
+            reader.join(0.003)
+        assert reader.exitcode == 0
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.long)])
+def test_pools_of_many_taps_are_checked_by_arithmetic(count: int, fault: Fault) -> None:
+    """Each of their windows has 255 × 255 taps, and there are sixteen thousand a side."""
+    buffers = {"image": Buffer("float", (1, 16384, 1)), "y": Buffer("float", (1, 1, 1))}
+    attributes = {"kernel": [1, 255], "stride": [1, 1], "padding": [0, 127]}
+    operations = []
+    for i in range(count):
+        buffers[f"x{i}"] = Buffer("float", (1, 16384, 1))
+        operations.append(Operation("max_pool", f"pool{i}", {"x": "image"}, {"float": f"x{i}"}, {}, attributes))
+    operations.append(Operation("mean", "mean", {"x": f"x{count - 1}"}, {"float": "y"}, {}, {"over": "hw"}))
+    start = time.process_time()
+    with fault("hostile packed file"):
+        Graph(Input("image"), "y", buffers, operations, {}).check()
+        assert time.process_time() - start < count / 100
 
 
 def test_a_small_file_cannot_ask_for_all_memory(tmp_path: Path, fault: Fault) -> None:

@@ -5,22 +5,29 @@ Nothing in a file is executed, and nothing is believed: a file that is not exact
 
 import hashlib
 import json
+import struct
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from rbnn.errors import PackError
 from rbnn.files import write_whole
 from rbnn.packed.graph import Graph, Input
 from rbnn.packed.operations import Buffer, Operation
+from rbnn.text import quoted
 
 VERSION = 1
-DTYPES = ("float32", "int32", "int8", "uint8")
+DTYPES = {"F32": np.float32, "I32": np.int32, "I8": np.int8, "U8": np.uint8}
+"""What tensors may be, by their names in the file."""
+LARGEST_FILE = 4 << 30
+"""Bytes; a network's weights fill at most half of it."""
+NOT_ONE = "not a packed network, or only a part of one: copy or export it again"
 
 
 def write(graph: Graph, path: str | Path) -> None:
@@ -41,26 +48,64 @@ def write(graph: Graph, path: str | Path) -> None:
 def read(path: str | Path) -> Graph:
     """The graph of a packed file, checked."""
     path = Path(path)
-    if not path.is_file():
-        raise PackError(f"{path}: no such file")
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            _check_version(path, metadata)
-            tensors = {name: _tensor(path, name, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except OSError as reason:
-        raise PackError(f"{path}: cannot be read: {reason.strerror or reason}") from None
-    except (SafetensorError, ValueError, TypeError, MemoryError):
-        raise PackError(f"{path}: not a packed network, or only a part of one: copy or export it again") from None
-    text = metadata.get("rbnn.graph", "")
-    if metadata.get("rbnn.checksum") != checksum(text, tensors):
-        raise PackError(f"{path}: damaged, its checksum does not fit: copy or export it again")
-    try:
-        graph = _from_json(text, tensors)
-        graph.check()
+        graph = parse(_bytes(path))
     except PackError as reason:
         raise PackError(f"{path}: {reason}") from None
     return graph
+
+
+def _bytes(path: Path) -> bytes:
+    """All of it, in memory: a mapping would end the process when somebody else cuts the file."""
+    if not path.is_file():
+        raise PackError("no such file")
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1) if path.stat().st_size <= LARGEST_FILE else b""
+    except OSError as reason:
+        raise PackError(f"cannot be read: {reason.strerror or reason}") from None
+    except MemoryError:
+        raise PackError("larger than the memory that there is") from None
+    if not 0 < len(data) <= LARGEST_FILE:
+        raise PackError(f"{NOT_ONE}: expected 1 to {LARGEST_FILE:,} bytes")
+    return data
+
+
+def parse(data: bytes) -> Graph:
+    """The graph of a packed file that is in memory, checked."""
+    try:
+        stored = deserialize(data)  # type: ignore[no-untyped-call]
+        metadata = _metadata(data)
+    except (SafetensorError, ValueError, TypeError, MemoryError, RecursionError):
+        raise PackError(NOT_ONE) from None
+    _check_version(metadata)
+    tensors = {name: _tensor(name, **fields) for name, fields in stored}
+    text = metadata.get("rbnn.graph", "")
+    if metadata.get("rbnn.checksum") != checksum(text, tensors):
+        raise PackError("damaged, its checksum does not fit: copy or export it again")
+    graph = _from_json(text, tensors)
+    graph.check()
+    return graph
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """Of a container that was found to be right."""
+    (length,) = struct.unpack("<Q", data[:8])
+    metadata: dict[str, str] = _json(data[8 : 8 + length]).get("__metadata__", {})
+    return metadata
+
+
+def _json(text: str | bytes) -> Any:
+    """JSON in which no field is there twice: readers would differ in which of them counts."""
+
+    def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) != len(pairs):
+            names = Counter(name for name, _ in pairs)
+            raise PackError(f"its JSON has the field {quoted(names.most_common(1)[0][0])} twice")
+        return fields
+
+    return json.loads(text, object_pairs_hook=without_repeats)
 
 
 def checksum(text: str, tensors: dict[str, NDArray[Any]]) -> str:
@@ -73,20 +118,22 @@ def checksum(text: str, tensors: dict[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def _check_version(path: Path, metadata: dict[str, str]) -> None:
+def _check_version(metadata: dict[str, str]) -> None:
     version = metadata.get("rbnn.version", "")
     if not (version.isascii() and version.isdigit() and len(version) < 10 and int(version) > 0):
-        raise PackError(f"{path}: a safetensors file, but not a packed network: export it with `rbnn export`")
+        raise PackError("a safetensors file, but not a packed network: export it with `rbnn export`")
     if int(version) > VERSION:
-        raise PackError(
-            f"{path}: format version {version}, this rbnn reads up to {VERSION}: pip install --upgrade rbnn"
-        )
+        raise PackError(f"format version {version}, this rbnn reads up to {VERSION}: pip install --upgrade rbnn")
 
 
-def _tensor(path: Path, name: str, tensor: NDArray[Any]) -> NDArray[Any]:
-    if str(tensor.dtype) not in DTYPES:
-        raise PackError(f"{path}: tensor {name!r} is {tensor.dtype}, expected one of {', '.join(DTYPES)}")
-    return tensor
+def _tensor(name: str, dtype: str, shape: list[int], data: bytearray) -> NDArray[Any]:
+    """``dtype`` as safetensors names it."""
+    if dtype not in DTYPES:
+        raise PackError(f"tensor {quoted(name)} is {dtype}, expected one of {', '.join(DTYPES)}")
+    try:
+        return np.frombuffer(data, DTYPES[dtype]).reshape(shape)
+    except ValueError:
+        raise PackError(f"tensor {quoted(name)} has the impossible shape {quoted(shape)}") from None
 
 
 def _to_json(graph: Graph) -> str:
@@ -116,7 +163,7 @@ def _to_json(graph: Graph) -> str:
 
 def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
     try:
-        value = json.loads(text)
+        value = _json(text)
     except (ValueError, RecursionError):
         raise PackError("its graph is not JSON") from None
     top = _fields(value, "the graph", {"input": dict, "output": str, "buffers": dict, "operations": list})
@@ -139,7 +186,7 @@ def _fields(value: Any, what: str, types: Mapping[str, type]) -> dict[str, Any]:
         raise PackError(f"{what} must have exactly the fields {', '.join(types)}")
     for name, kind in types.items():
         if not isinstance(value[name], kind):
-            raise PackError(f"field {name!r} of {what} must be a {kind.__name__}")
+            raise PackError(f"field {quoted(name)} of {what} must be a {kind.__name__}")
     return value
 
 
@@ -150,7 +197,7 @@ def _buffer(name: str, value: Any) -> Buffer:
         or value[0] not in ("float", "bits", "bytes")
         or not all(isinstance(side, int) and not isinstance(side, bool) for side in value[1:])
     ):
-        raise PackError(f"buffer {name!r} must be ['float', 'bits' or 'bytes', height, width, channels]")
+        raise PackError(f"buffer {quoted(name)} must be ['float', 'bits' or 'bytes', height, width, channels]")
     return Buffer(value[0], (value[1], value[2], value[3]))
 
 
@@ -159,5 +206,5 @@ def _operation(value: Any) -> Operation:
     fields = _fields(value, "an operation", types)
     for side in ("inputs", "outputs", "tensors"):
         if not all(isinstance(name, str) for name in fields[side].values()):
-            raise PackError(f"{side} of operation {fields['name']!r} must be names")
+            raise PackError(f"{side} of operation {quoted(fields['name'])} must be names")
     return Operation(**fields)

@@ -18,6 +18,7 @@ from rbnn.packed.operations import (
     Site,
     is_number,
 )
+from rbnn.text import quoted
 
 LARGEST_MEAN = 1e6
 SMALLEST_STD = 1e-30
@@ -46,7 +47,7 @@ class Graph:
 
     def check(self) -> None:
         if self.input.buffer not in self.buffers or self.buffers[self.input.buffer].type != "float":
-            raise PackError(f"the input {self.input.buffer!r} is not a float buffer of the graph")
+            raise PackError(f"the input {quoted(self.input.buffer)} is not a float buffer of the graph")
         _check_normalisation(self.input, self.buffers[self.input.buffer].shape[2])
         names = *self.buffers, *self.tensors, *(each.name for each in self.operations), *self.input.classes
         for name in names:
@@ -57,13 +58,13 @@ class Graph:
             raise PackError(f"all buffers together are larger than {LARGEST_NETWORK} values")
         for name, tensor in self.tensors.items():
             if tensor.dtype == np.float32 and not np.isfinite(tensor).all():
-                raise PackError(f"tensor {name!r} has values that are not finite")
+                raise PackError(f"tensor {quoted(name)} has values that are not finite")
         written = {self.input.buffer}
         for operation in self.operations:
             Site(operation, self.buffers, self.tensors).check(written)
             written.update(operation.outputs.values())
         if self.output not in written - {self.input.buffer} or self.buffers[self.output].type != "float":
-            raise PackError(f"the output {self.output!r} is not a float buffer that some operation writes")
+            raise PackError(f"the output {quoted(self.output)} is not a float buffer that some operation writes")
         answers = self.buffers[self.output].shape[2]
         if self.input.classes and len(self.input.classes) != answers:
             raise PackError(f"{len(self.input.classes)} names of classes for {answers} answers")
@@ -83,12 +84,12 @@ def _check_name(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise PackError(f"the name {name!r} cannot be written as UTF-8: choose another") from None
+        raise PackError(f"the name {quoted(name)} cannot be written as UTF-8: choose another") from None
 
 
 def _check_buffer(name: str, buffer: Buffer) -> None:
     height, width, channels = buffer.shape
     if not (0 < height <= LARGEST_SIDE and 0 < width <= LARGEST_SIDE and 0 < channels <= LARGEST_CHANNELS):
-        raise PackError(f"buffer {name!r} has the impossible shape {buffer.shape}")
+        raise PackError(f"buffer {quoted(name)} has the impossible shape {quoted(buffer.shape)}")
     if height * width * channels > LARGEST_BUFFER:
-        raise PackError(f"buffer {name!r} of shape {buffer.shape} is larger than {LARGEST_BUFFER} values")
+        raise PackError(f"buffer {quoted(name)} of shape {quoted(buffer.shape)} is larger than {LARGEST_BUFFER} values")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbnn.errors import PackError
+from rbnn.text import quoted, shorten
 
 Shape: TypeAlias = tuple[int, int, int]
 """Height, width, channels of one picture."""
@@ -65,7 +66,7 @@ class Site:
     tensors: Tensors
 
     def fail(self, what: str) -> PackError:
-        return PackError(f"operation {self.operation.name!r} ({self.operation.kind}): {what}")
+        return PackError(f"operation {quoted(self.operation.name)} ({shorten(self.operation.kind, 200)}): {what}")
 
     def check(self, written: set[str]) -> None:
         operation = self.operation
@@ -83,17 +84,17 @@ class Site:
             raise self.fail("writes nothing")
         for role, name in operation.inputs.items():
             if name not in written:
-                raise self.fail(f"input {role} reads {name!r}, which nothing has written")
+                raise self.fail(f"input {role} reads {quoted(name)}, which nothing has written")
             self._type(role, name, inputs[role])
         for role, name in operation.outputs.items():
             if name in written or name not in self.buffers:
-                raise self.fail(f"output {role} is {name!r}: not a buffer, or written twice")
+                raise self.fail(f"output {role} is {quoted(name)}: not a buffer, or written twice")
             self._type(role, name, kind.outputs[role])
         if len(set(operation.outputs.values())) != len(operation.outputs):
             raise self.fail("writes one buffer twice")
         for role, name in operation.tensors.items():
             if name not in self.tensors:
-                raise self.fail(f"tensor {role} is {name!r}, which the file does not hold")
+                raise self.fail(f"tensor {role} is {quoted(name)}, which the file does not hold")
             expected = kind.tensors[role].rstrip("?")
             if str(self.tensors[name].dtype) not in expected.split("|"):
                 raise self.fail(f"tensor {role} is {self.tensors[name].dtype}, expected {expected}")
@@ -107,11 +108,11 @@ class Site:
     def _roles(self, what: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
         for role in given:
             if role not in known:
-                raise self.fail(f"has no {what} {role!r}")
+                raise self.fail(f"has no {what} {quoted(role)}")
         for role, rule in known.items():
             optional = rule.optional if isinstance(rule, _Attribute) else rule.endswith("?")
             if not optional and role not in given:
-                raise self.fail(f"{what} {role!r} is missing")
+                raise self.fail(f"{what} {quoted(role)} is missing")
 
     def _type(self, role: str, name: str, rule: str) -> None:
         if self.buffers[name].type != rule.rstrip("?"):
@@ -150,13 +151,24 @@ class Site:
             # torch: the last window of a ceiled pool must start inside the picture or its left padding.
             if self.get("ceil", False) and rest % s and count * s < side + p:
                 count += 1
-            taps = range(0, reach, d)
-            if pool and not all(any(p <= i * s + tap < p + side for tap in taps) for i in range(count)):
+            if pool and not _all_see_something(side, k, s, p, d, count):
                 raise self.fail("a window sees nothing of the picture")
             sides.append(count)
         if (shape[0] + 2 * padding[0]) * (shape[1] + 2 * padding[1]) * shape[2] > LARGEST_BUFFER:
             raise self.fail(f"padded input is larger than {LARGEST_BUFFER} values")
         return sides[0], sides[1]
+
+
+def _all_see_something(side: int, kernel: int, stride: int, padding: int, dilation: int, count: int) -> bool:
+    """Whether each of ``count`` positions of a kernel has a tap inside the picture."""
+
+    def sees(start: int) -> bool:
+        first = max(-(-(padding - start) // dilation), 0)  # taps before this one lie in the padding
+        return first < kernel and start + first * dilation < padding + side
+
+    # Only positions that begin in the padding can step over the picture, and those that begin behind it are the last.
+    in_padding = min(count, -(-padding // stride))
+    return all(sees(i * stride) for i in range(in_padding)) and sees((count - 1) * stride)
 
 
 @dataclass(frozen=True)
@@ -178,7 +190,7 @@ def _whole_numbers(count: int, low: int, high: int) -> Callable[[Site, str, Any]
     def check(site: Site, role: str, value: Any) -> None:
         listed = isinstance(value, list | tuple) and len(value) == count
         if not listed or not all(_whole(v, low, high) for v in value):
-            raise site.fail(f"{role} must be {count} whole numbers from {low} to {high}, got {value!r}")
+            raise site.fail(f"{role} must be {count} whole numbers from {low} to {high}, got {quoted(value)}")
 
     return check
 
@@ -186,7 +198,7 @@ def _whole_numbers(count: int, low: int, high: int) -> Callable[[Site, str, Any]
 def _one_of(*values: Any) -> Callable[[Site, str, Any], None]:
     def check(site: Site, role: str, value: Any) -> None:
         if not any(type(value) is type(v) and value == v for v in values):
-            raise site.fail(f"{role} must be one of {', '.join(map(repr, values))}, got {value!r}")
+            raise site.fail(f"{role} must be one of {', '.join(map(repr, values))}, got {quoted(value)}")
 
     return check
 
@@ -195,7 +207,7 @@ def _check_activation(site: Site, role: str, value: Any) -> None:
     named = isinstance(value, list | tuple) and value and isinstance(value[0], str)
     numbers = ACTIVATIONS.get(value[0]) if named else None
     if numbers is None or len(value) != 1 + numbers or not all(map(is_number, value[1:])):
-        raise site.fail(f"{role} must be a known activation with its numbers, got {value!r}")
+        raise site.fail(f"{role} must be a known activation with its numbers, got {quoted(value)}")
     if value[0] == "hardtanh" and value[1] > value[2]:
         raise site.fail(f"{role}: low {value[1]} is above high {value[2]}")
     if (value[0] == "prelu") != ("slope" in site.operation.tensors):
@@ -204,20 +216,20 @@ def _check_activation(site: Site, role: str, value: Any) -> None:
 
 def _check_level(site: Site, role: str, value: Any) -> None:
     if value != "mean" and not is_number(value):
-        raise site.fail(f"{role} must be a number or 'mean', got {value!r}")
+        raise site.fail(f"{role} must be a number or 'mean', got {quoted(value)}")
     others = {"scale", "shift", "level"} & set(site.operation.tensors)
     if others and (value == "mean" or "level" in others):
-        raise site.fail(f"{role} {value!r} cannot go with a tensor {others.pop()}")
+        raise site.fail(f"{role} {quoted(value)} cannot go with a tensor {others.pop()}")
 
 
 def _check_number(site: Site, role: str, value: Any) -> None:
     if not is_number(value):
-        raise site.fail(f"{role} must be a finite number, got {value!r}")
+        raise site.fail(f"{role} must be a finite number, got {quoted(value)}")
 
 
 def _check_groups(site: Site, role: str, value: Any) -> None:
     if not _whole(value, 1, LARGEST_CHANNELS):
-        raise site.fail(f"{role} must be a positive whole number, got {value!r}")
+        raise site.fail(f"{role} must be a positive whole number, got {quoted(value)}")
 
 
 def _conv_shape(site: Site) -> Shape:
@@ -292,7 +304,7 @@ def _broadcast_shape(site: Site) -> Shape:
 def _concat_shape(site: Site) -> Shape:
     shapes = [site.shape(role) for role in site.operation.inputs]
     if len({shape[:2] for shape in shapes}) != 1:
-        raise site.fail(f"pictures of different sizes: {shapes}")
+        raise site.fail(f"pictures of different sizes: {quoted(shapes)}")
     return *shapes[0][:2], sum(shape[2] for shape in shapes)
 
 

@@ -1,0 +1,292 @@
+"""Random networks that are valid: any operations on any buffers that are there, of sizes that kernels find odd.
+
+Small enough for `encode.py`: under 24 buffers and 16 operations, lists of the lengths that the fuzzer decodes.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from packed_networks import signs
+
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
+
+Shape = tuple[int, int, int]
+
+MOST_OPERATIONS, MOST_BUFFERS, MOST_VALUES = 15, 23, 1 << 13
+CHANNELS = (1, 2, 3, 5, 8, 16, 24, 31, 32, 33, 63, 64, 65, 70, 128)
+ACTIVATIONS: list[list[Any]] = [
+    ["hardtanh", -1.0, 1.0], ["hardtanh", 0.25, 0.5], ["relu"], ["relu6"], ["leaky_relu", 0.25], ["prelu"],
+    ["sigmoid"], ["hardswish"], ["abs"],
+]  # fmt: skip
+
+
+def random_graph(rng: np.random.Generator) -> Graph:
+    """A valid graph.  Its output is the last float buffer that some operation writes."""
+    draft = Draft(rng)
+    for _ in range(int(rng.integers(1, MOST_OPERATIONS - 1))):
+        draft.add_operation()
+    if len(draft.floats) == 1:  # nothing but signs and bytes so far
+        draft.add("mean", {"x": "image"}, {"float": (1, 1, draft.shape("image")[2])}, {}, {"over": "hw"})
+    graph = Graph(Input("image"), draft.floats[-1], draft.buffers, draft.operations, draft.tensors)
+    graph.check()
+    return graph
+
+
+class Draft:
+    """A graph as it grows."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.buffers: dict[str, Buffer] = {}
+        self.operations: list[Operation] = []
+        self.tensors: dict[str, NDArray[Any]] = {}
+        if rng.random() < 0.3:  # a picture whose first convolution may take four rows at a time
+            shape = (int(rng.integers(9, 25)), int(rng.integers(3, 14)), int(rng.choice([3, 4, 6, 8])))
+        else:
+            shape = (int(rng.integers(1, 12)), int(rng.integers(1, 12)), int(rng.choice(CHANNELS)))
+        self.buffers["image"] = Buffer("float", shape)
+
+    def names(self, kind: str) -> list[str]:
+        return [name for name, buffer in self.buffers.items() if buffer.type == kind]
+
+    @property
+    def floats(self) -> list[str]:
+        return self.names("float")
+
+    def shape(self, name: str) -> Shape:
+        return self.buffers[name].shape
+
+    def below(self, end: int) -> int:
+        return int(self.rng.integers(end))
+
+    def maybe(self, chance: float = 0.5) -> bool:
+        return bool(self.rng.random() < chance)
+
+    def one_of(self, values: Any) -> Any:
+        return values[self.below(len(values))]
+
+    def numbers(self, *shape: int) -> NDArray[np.float32]:
+        """Mostly of size one; some large or small, some exactly 0."""
+        values = self.rng.normal(size=shape) * self.one_of([1, 1, 1, 1, 1, 1e-3, 30])
+        return np.where(self.rng.random(shape) < 0.05, 0, values).astype(np.float32)
+
+    def add(
+        self,
+        kind: str,
+        inputs: dict[str, str],
+        outputs: dict[str, Shape],
+        tensors: dict[str, NDArray[Any]],
+        attributes: dict[str, Any],
+    ) -> bool:
+        """Unless it would be empty or too large."""
+        if any(min(shape) < 1 or np.prod(shape) > MOST_VALUES for shape in outputs.values()):
+            return False
+        if len(self.buffers) + len(outputs) > MOST_BUFFERS:
+            return False
+        number = len(self.operations)
+        names = {role: f"{number}.{role}" for role in outputs}
+        self.buffers |= {names[role]: Buffer(role, shape) for role, shape in outputs.items()}  # type: ignore[arg-type]
+        held = {role: f"{number}.{role} of {kind}" for role in tensors}
+        self.tensors |= {held[role]: tensor for role, tensor in tensors.items()}
+        self.operations.append(Operation(kind, f"{kind} {number}", inputs, names, held, attributes))
+        return True
+
+    def add_operation(self) -> None:
+        """One that is possible here; nothing where the chosen one is not."""
+        makers = [
+            self.convolution, self.convolution, self.convolution, self.pack, self.pack, self.quantize, self.affine,
+            self.activation, self.pool, self.adaptive, self.mean, self.pair, self.concat, self.reshape, self.cut,
+            self.pad, self.constant,
+        ]  # fmt: skip
+        self.one_of(makers)()
+
+    def convolution(self) -> bool:
+        kind = self.one_of([k for k, needs in CONVOLUTIONS.items() if self.names(needs)])
+        x = self.one_of(self.names(CONVOLUTIONS[kind]))
+        shape, window = self.shape(x), self.window(self.shape(x), 7)
+        outputs = int(self.rng.choice(CHANNELS))
+        attributes: dict[str, Any] = {key: value for key, value in window.items() if key == "kernel" or self.maybe(0.9)}
+        each = shape[2]
+        if kind == "float_conv" and self.maybe(0.3):
+            groups = self.one_of([g for g in range(1, each + 1) if each % g == 0])
+            outputs, each, attributes["groups"] = groups * (1 + self.below(3)), each // groups, groups
+        tensors: dict[str, NDArray[Any]] = {}
+        size = (outputs, *window["kernel"], each)
+        if kind == "binary_conv":
+            tensors["weight"] = signs(self.rng, *size)
+            if self.maybe(0.3):
+                attributes["pad"] = self.one_of([0, -1])
+        elif kind == "int8_conv" or self.maybe(0.2):
+            tensors["weight"] = self.rng.integers(-128, 128, size, np.int8)
+            if kind == "int8_conv" and self.maybe():
+                tensors["zero"] = (255 * self.rng.random(each)).astype(np.float32)
+        else:
+            tensors["weight"] = self.numbers(*size)
+        result = convolved(shape, attributes, outputs)
+        if kind == "binary_conv" and self.maybe(0.2):
+            spread = int(2 * np.sqrt(tensors["weight"][0].size * 8)) + 1
+            tensors["threshold"] = self.rng.integers(-spread, spread + 1, outputs).astype(np.int32)
+            return self.add(kind, {"x": x}, {"bits": result}, tensors, attributes)
+        inputs = {"x": x}
+        if residuals := [name for name in self.floats if self.shape(name) == result]:
+            inputs |= {"residual": self.one_of(residuals)} if self.maybe(0.8) else {}
+        writes = self.one_of([["float"], ["bits"], ["float", "bits"]])
+        for role in ("scale", "shift", "level"):
+            if self.maybe(0.4) and (role != "level" or "bits" in writes):
+                tensors[role] = self.numbers(outputs)
+        self.add_activation(tensors, attributes, outputs, 0.5)
+        return self.add(kind, inputs, dict.fromkeys(writes, result), tensors, attributes)
+
+    def add_activation(self, tensors: dict[str, Any], attributes: dict[str, Any], channels: int, chance: float) -> None:
+        if self.maybe(chance):
+            attributes["activation"] = self.one_of(ACTIVATIONS)
+            if attributes["activation"] == ["prelu"]:
+                tensors["slope"] = self.numbers(channels)
+
+    def window(self, shape: Shape, largest: int, pool: bool = False) -> dict[str, list[int]]:
+        """A kernel that fits, often reaching beyond the picture; of a pool no more than half of it is padding."""
+        found: dict[str, list[int]] = {"kernel": [], "stride": [], "padding": [], "dilation": []}
+        for side in shape[:2]:
+            padding = self.one_of([0, 0, 1, 2, 3, 6])
+            dilation = 1 if pool else self.one_of([1, 1, 1, 2, 3])
+            most = (side + 2 * padding - 1) // dilation + 1
+            kernel = 1 + self.below(min(most, largest))
+            if pool:
+                padding = min(padding, kernel // 2)
+                kernel = min(kernel, side + 2 * padding)
+                padding = min(padding, kernel // 2)
+            found["kernel"].append(kernel)
+            found["stride"].append(self.one_of([1, 1, 2, 3]))
+            found["padding"].append(padding)
+            found["dilation"].append(dilation)
+        return found
+
+    def pack(self) -> bool:
+        x = self.one_of(self.floats)
+        shape = self.shape(x)
+        if self.maybe(0.3):
+            return self.add("pack", {"x": x}, {"bits": shape}, {}, {"level": self.one_of(["mean", "mean", 0.5])})
+        tensors = {role: self.numbers(shape[2]) for role in ("scale", "shift", "level") if self.maybe(0.3)}
+        return self.add("pack", {"x": x}, {"bits": shape}, tensors, {})
+
+    def quantize(self) -> bool:
+        x = self.one_of(self.floats)
+        shape = self.shape(x)
+        tensors = {"scale": self.numbers(shape[2]) * 60, "shift": 128 + self.numbers(shape[2])}
+        return self.add(
+            "quantize", {"x": x}, {"bytes": shape}, {k: v.astype(np.float32) for k, v in tensors.items()}, {}
+        )
+
+    def affine(self) -> bool:
+        x = self.one_of(self.floats)
+        shape = self.shape(x)
+        tensors: dict[str, NDArray[Any]] = {role: self.numbers(shape[2]) for role in ("scale", "shift")}
+        return self.add("affine", {"x": x}, {"float": shape}, tensors, {})
+
+    def activation(self) -> bool:
+        x = self.one_of(self.floats)
+        tensors: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
+        self.add_activation(tensors, attributes, self.shape(x)[2], 1)
+        return self.add("activation", {"x": x}, {"float": self.shape(x)}, tensors, attributes)
+
+    def pool(self) -> bool:
+        bits = bool(self.names("bits")) and self.maybe()
+        x = self.one_of(self.names("bits" if bits else "float"))
+        shape = self.shape(x)
+        kind = "max_pool_bits" if bits else self.one_of(["max_pool", "avg_pool"])
+        attributes: dict[str, Any] = self.window(shape, 5, pool=True)
+        del attributes["dilation"]
+        if self.maybe(0.3):
+            attributes["ceil"] = self.maybe()
+        if kind == "avg_pool" and self.maybe():
+            attributes["count_padding"] = self.maybe()
+        tensors = {"invert": signs(self.rng, shape[2])} if bits and self.maybe() else {}
+        result = convolved(shape, attributes, shape[2])
+        return self.add(kind, {"x": x}, {"bits" if bits else "float": result}, tensors, attributes)
+
+    def adaptive(self) -> bool:
+        x, size = self.one_of(self.floats), [1 + self.below(6), 1 + self.below(6)]
+        kind = self.one_of(["adaptive_max_pool", "adaptive_avg_pool"])
+        return self.add(kind, {"x": x}, {"float": (*size, self.shape(x)[2])}, {}, {"size": size})
+
+    def mean(self) -> bool:
+        x = self.one_of(self.floats)
+        height, width, channels = self.shape(x)
+        over = self.one_of(["hw", "c"])
+        return self.add(
+            "mean", {"x": x}, {"float": (1, 1, channels) if over == "hw" else (height, width, 1)}, {}, {"over": over}
+        )
+
+    def pair(self) -> bool:
+        a = self.one_of(self.floats)
+        fits = [
+            b
+            for b in self.floats
+            if all(p == q or 1 in (p, q) for p, q in zip(self.shape(a), self.shape(b), strict=True))
+        ]
+        b = self.one_of(fits)
+        left, right = (a, b) if self.maybe() else (b, a)
+        p, q = self.shape(a), self.shape(b)
+        result = (max(p[0], q[0]), max(p[1], q[1]), max(p[2], q[2]))
+        return self.add(self.one_of(["add", "multiply"]), {"a": left, "b": right}, {"float": result}, {}, {})
+
+    def concat(self) -> bool:
+        first = self.one_of(self.floats)
+        fits = [name for name in self.floats if self.shape(name)[:2] == self.shape(first)[:2]]
+        chosen = [first, *(self.one_of(fits) for _ in range(self.below(3)))]
+        channels = sum(self.shape(name)[2] for name in chosen)
+        inputs = {f"x{i}": name for i, name in enumerate(chosen)}
+        return self.add("concat", inputs, {"float": (*self.shape(first)[:2], channels)}, {}, {})
+
+    def reshape(self) -> bool:
+        x = self.one_of(self.floats)
+        values = int(np.prod(self.shape(x)))
+        height = self.one_of([n for n in range(1, 20) if values % n == 0])
+        width = self.one_of([n for n in range(1, 20) if values // height % n == 0])
+        shape = (height, width, values // height // width)
+        return self.add("reshape", {"x": x}, {"float": shape}, {}, {"order": self.one_of(["chw", "hwc"])})
+
+    def cut(self) -> bool:
+        x = self.one_of(self.floats)
+        start, stop, step, shape = [], [], [], []
+        for side in self.shape(x):
+            first = self.below(side)
+            last = first + 1 + self.below(side - first)
+            start.append(first)
+            stop.append(last)
+            step.append(1 + self.below(3))
+            shape.append(-(-(last - first) // step[-1]))
+        return self.add("slice", {"x": x}, {"float": (shape[0], shape[1], shape[2])}, {},
+                        {"start": start, "stop": stop, "step": step})  # fmt: skip
+
+    def pad(self) -> bool:
+        x = self.one_of(self.floats)
+        before, after = ([self.one_of([0, 0, 1, 2]) for _ in range(3)] for _ in range(2))
+        height, width, channels = (b + side + a for b, side, a in zip(before, self.shape(x), after, strict=True))
+        attributes: dict[str, Any] = {"before": before, "after": after}
+        if self.maybe():
+            attributes["value"] = self.one_of([0, 0.5, -1])
+        return self.add("pad", {"x": x}, {"float": (height, width, channels)}, {}, attributes)
+
+    def constant(self) -> bool:
+        shape = self.shape(self.one_of(self.floats))
+        return self.add("constant", {}, {"float": shape}, {"value": self.numbers(*shape)}, {})
+
+
+CONVOLUTIONS = {"float_conv": "float", "binary_conv": "bits", "int8_conv": "bytes"}
+
+
+def convolved(shape: Shape, attributes: dict[str, Any], channels: int) -> Shape:
+    """What comes out of a window; a pool's stride is its kernel by default, and there it is always given."""
+    sides = []
+    for side, k, s, p, d in zip(
+        shape[:2], attributes["kernel"], attributes.get("stride", [1, 1]), attributes.get("padding", [0, 0]),
+        attributes.get("dilation", [1, 1]), strict=True,
+    ):  # fmt: skip
+        rest = side + 2 * p - d * (k - 1) - 1
+        count = rest // s + 1
+        sides.append(count + (attributes.get("ceil", False) and rest % s > 0 and count * s < side + p))
+    return sides[0], sides[1], channels
