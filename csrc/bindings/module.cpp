@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "base/bits.h"
+#include "bindings/without_gil.h"
 #include "training/batch_norm.h"
 #include "simd/dispatch.h"
 #include "base/freed_memory.h"
@@ -85,7 +86,7 @@ void sign_conv_forward(Pictures x, Pictures weight, Pair stride, Pair padding, P
     const bool standardised = mean.shape(0) > 0;
     const rbnn::Shape image{1, conv.in_values(), 1};
     if (standardised) one_per_image({conv.images, 0, 1}, mean, inverse_std);
-    nb::gil_scoped_release release;
+    const rbnn::WithoutGil released;
     const rbnn::SignFilters filters(conv, weight.data());
     const auto level = [&](std::size_t i) {
         if (!standardised) return 0.0f;
@@ -104,7 +105,7 @@ void sign_conv_grad_input(Pictures grad, Pictures weight, Pair stride, Pair padd
     const rbnn::Shape image{1, conv.in_values(), 1};
     if (standardised) one_per_image({conv.images, 0, 1}, mean, inverse_std);
     if (x.size() != grad_x.size()) throw std::invalid_argument("arrays of one call must have one shape");
-    nb::gil_scoped_release release;
+    const rbnn::WithoutGil released;
     const rbnn::SignFilters filters(conv, weight.data());
     const auto finish = [&](std::size_t i) {
         const float* at = x.data() + i * image.values;
@@ -125,7 +126,7 @@ void sign_conv_grad_weight(Pictures grad, Planes planes, Pair size, Pair stride,
     if (!conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
     check_output(conv, grad);
     if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
-    nb::gil_scoped_release release;
+    const rbnn::WithoutGil released;
     rbnn::sign_conv_grad_weight(conv, grad.data(), reinterpret_cast<const std::uint64_t*>(planes.data()), grad_weight.data());
 }
 
@@ -134,7 +135,7 @@ nb::ndarray<nb::numpy, rbnn::Word, nb::ndim<2>> pack_bits(Images values) {
     auto* out = new rbnn::Word[rows * words];
     nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<rbnn::Word*>(p); });
     {
-        nb::gil_scoped_release release;
+        const rbnn::WithoutGil released;
         rbnn::pack_rows(values.data(), rows, n, out);
     }
     return {out, {rows, words}, owner};
@@ -201,7 +202,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& prog
     nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<float*>(p); });
     rbnn::Outcome outcome;
     {
-        nb::gil_scoped_release release;
+        const rbnn::WithoutGil released;
         outcome = program.run(images.data(), count, out, threads);
     }
     if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid(rbnn::kNotFinite);
@@ -226,7 +227,7 @@ std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, Batch
     }
     std::map<std::size_t, std::vector<float>> seen;
     {
-        nb::gil_scoped_release release;
+        const rbnn::WithoutGil released;
         seen = program.trace(image.data(), values);
     }
     std::map<std::size_t, Picture> result;
@@ -243,7 +244,7 @@ std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, Batch
 double popcount_limit(const std::string& name, double seconds) {
     using Clock = std::chrono::steady_clock;
     const rbnn::Kernels& kernels = rbnn::find_kernels(name);
-    nb::gil_scoped_release release;
+    const rbnn::WithoutGil released;
     double best = 0.0;
     rbnn::Word result = 1;
     const auto start = Clock::now();
@@ -258,6 +259,7 @@ double popcount_limit(const std::string& name, double seconds) {
 }  // namespace
 
 NB_MODULE(_core, m) {
+    nb::set_leak_warnings(false);  // a daemon thread keeps what it uses when the interpreter ends
     m.doc() = "Bits and fused training kernels: the compiled part of rbnn.";
     m.def("pack_bits", &pack_bits, array("values"),
           "Rows of floats as rows of 64-bit words: bit 1 for values > 0, lowest bit first, tail bits 0.");
@@ -266,7 +268,7 @@ NB_MODULE(_core, m) {
         "sign_forward",
         [](Images x, ImagesOut out, int threads) {
             const auto shape = same_shape(threads, x, out);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::sign_forward(shape, x.data(), out.data());
         },
         array("x"), array("out"), "threads"_a, "out = +1 where x > 0, else -1.");
@@ -274,7 +276,7 @@ NB_MODULE(_core, m) {
         "sign_backward",
         [](Images grad, Images x, ImagesOut grad_x, float peak, float slope, float support, int threads) {
             const auto shape = same_shape(threads, grad, x, grad_x);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::sign_backward(shape, {peak, slope, support}, grad.data(), x.data(), grad_x.data());
         },
         array("grad"), array("x"), array("grad_x"), "peak"_a, "slope"_a, "support"_a, "threads"_a,
@@ -284,7 +286,7 @@ NB_MODULE(_core, m) {
         [](Images x, ImagesOut out, NumbersOut mean, NumbersOut inverse_std, int threads) {
             const auto shape = same_shape(threads, x, out);
             one_per_image(shape, mean, inverse_std);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::standardised_sign_forward(shape, x.data(), mean.data(), inverse_std.data(), out.data());
         },
         array("x"), array("out"), array("mean"), array("inverse_std"), "threads"_a,
@@ -295,7 +297,7 @@ NB_MODULE(_core, m) {
            float support, int threads) {
             const auto shape = same_shape(threads, grad, x, grad_x);
             one_per_image(shape, mean, inverse_std);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::standardised_sign_backward(shape, {peak, slope, support}, grad.data(), x.data(), mean.data(),
                                              inverse_std.data(), grad_x.data());
         },
@@ -306,7 +308,7 @@ NB_MODULE(_core, m) {
         "add_hardtanh_forward",
         [](Images a, Images b, ImagesOut out, int threads) {
             const auto shape = same_shape(threads, a, b, out);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::add_hardtanh_forward(shape, a.data(), b.data(), out.data());
         },
         array("a"), array("b"), array("out"), "threads"_a, "out = clamp(a + b, -1, 1).");
@@ -314,7 +316,7 @@ NB_MODULE(_core, m) {
         "add_hardtanh_backward",
         [](Images grad, Images out, ImagesOut grad_in, int threads) {
             const auto shape = same_shape(threads, grad, out, grad_in);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::add_hardtanh_backward(shape, grad.data(), out.data(), grad_in.data());
         },
         array("grad"), array("out"), array("grad_in"), "threads"_a, "grad_in = grad where |out| < 1, else 0.");
@@ -323,7 +325,7 @@ NB_MODULE(_core, m) {
         "batch_statistics",
         [](Images y, DoublesOut mean, DoublesOut variance, int threads) {
             const auto shape = pixels(same_shape(threads, y, y), mean, variance);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::batch_statistics(shape, y.data(), mean.data(), variance.data());
         },
         array("y"), array("mean"), array("variance"), "threads"_a, "Mean and biased variance of each column of y.");
@@ -331,7 +333,7 @@ NB_MODULE(_core, m) {
         "norm_add_hardtanh",
         [](Images y, Numbers scale, Numbers shift, Images shortcut, ImagesOut out, int threads) {
             const auto shape = pixels(same_shape(threads, y, shortcut, out), scale, shift);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::norm_add_hardtanh(shape, y.data(), scale.data(), shift.data(), shortcut.data(), out.data());
         },
         array("y"), array("scale"), array("shift"), array("shortcut"), array("out"), "threads"_a,
@@ -341,7 +343,7 @@ NB_MODULE(_core, m) {
         [](Images grad, Images out, Images y, Numbers mean, ImagesOut grad_sum, DoublesOut sum, DoublesOut product,
            int threads) {
             const auto shape = pixels(same_shape(threads, grad, out, y, grad_sum), mean, sum, product);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::norm_add_hardtanh_backward(shape, grad.data(), out.data(), y.data(), mean.data(), grad_sum.data(),
                                              sum.data(), product.data());
         },
@@ -353,7 +355,7 @@ NB_MODULE(_core, m) {
         [](Images grad_sum, Images y, Numbers mean, Numbers factor, Numbers pull, Numbers shift, ImagesOut grad_y,
            int threads) {
             const auto shape = pixels(same_shape(threads, grad_sum, y, grad_y), mean, factor, pull, shift);
-            nb::gil_scoped_release release;
+            const rbnn::WithoutGil released;
             rbnn::norm_backward(shape, grad_sum.data(), y.data(), mean.data(), factor.data(), pull.data(), shift.data(),
                                 grad_y.data());
         },
@@ -392,7 +394,7 @@ NB_MODULE(_core, m) {
             [](const rbnn::Program& program, Batch image, int repeats, int threads) {
                 check_batch(program, image, threads);
                 if (image.shape(0) != 1) throw rbnn::Invalid("a profile takes one image");
-                nb::gil_scoped_release release;
+                const rbnn::WithoutGil released;
                 return program.profile(image.data(), repeats, threads);
             },
             array("image"), "repeats"_a, "threads"_a, "Seconds of each operation: the least of `repeats`.")

@@ -1,6 +1,9 @@
 """A session under load: right answers from many threads at once, and memory that stays where it was."""
 
+import os
 import resource
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -84,3 +87,34 @@ def test_many_sessions(tmp_path: Path, fault: Fault) -> None:
     kept = [Session(path) for _ in range(SESSIONS)]
     with fault("session opened and closed", SESSIONS):
         assert all(np.array_equal(session(image), wanted) for session in kept)
+
+
+DAEMONS = """
+import threading, time
+import numpy as np
+from packed_networks import small_network
+from rbnn.packed.session import Session
+
+session, images = Session(small_network()), np.zeros((64, 3, 8, 8), np.float32)
+session(images)
+
+def use():
+    while True:
+        session(images)
+
+for _ in range(3):
+    threading.Thread(target=use, daemon=True).start()
+time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_the_interpreter_ends_while_daemon_threads_use_a_session(times: int, fault: Fault) -> None:
+    """Python ends them as they come back to it, which aborted the process."""
+    tests = str(Path(__file__).parents[1])
+    for _ in range(times):
+        with fault("interpreter that ends around daemon threads"):
+            done = subprocess.run(
+                [sys.executable, "-c", DAEMONS], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": tests}
+            )
+            assert (done.returncode, done.stderr) == (0, "")
