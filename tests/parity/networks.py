@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import rbnn
+from rbnn.models import RPReLU
 
 
 def random_norms(model: nn.Module) -> nn.Module:
@@ -22,7 +23,18 @@ def random_norms(model: nn.Module) -> nn.Module:
 
 
 def network(name: str, method: str, size: int, **options: Any) -> nn.Module:
-    return random_norms(rbnn.create_model(name, method, image_size=size, **options)).eval()
+    return random_activations(random_norms(rbnn.create_model(name, method, image_size=size, **options))).eval()
+
+
+def random_activations(model: nn.Module) -> nn.Module:
+    """Learned slopes and shifts at random, as training leaves them: every second slope is negative."""
+    for module in model.modules():
+        if isinstance(module, nn.PReLU | RPReLU):
+            nn.init.normal_(module.weight, std=0.5)
+        if isinstance(module, RPReLU):
+            nn.init.normal_(module.shift_in, std=0.5)
+            nn.init.normal_(module.shift_out, std=0.5)
+    return model
 
 
 def pictures(count: int, size: int) -> Tensor:

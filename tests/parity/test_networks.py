@@ -10,7 +10,7 @@ from networks import network, pictures
 import rbnn
 from rbnn.exporting import ExportReport
 from rbnn.methods import method_names
-from rbnn.models import model_names
+from rbnn.models import ACTIVATIONS, SHORTCUTS, model_names
 from rbnn.packed.session import Session
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -59,6 +59,33 @@ def test_every_network_and_method(tmp_path: Path, name: str, method: str) -> Non
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_options_that_inference_depends_on(tmp_path: Path, variant: str) -> None:
     parity(tmp_path / "net.rbnn", "resnet20-bireal", variant.partition(" ")[0], 32, 2, **VARIANTS[variant])
+
+
+@pytest.mark.parametrize("method", ["rbnn", "bi-real"])
+@pytest.mark.parametrize("shortcut", SHORTCUTS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation_and_shortcut(tmp_path: Path, activation: str, shortcut: str, method: str) -> None:
+    options = {"activation": activation, "shortcut": shortcut}
+    parity(tmp_path / "net.rbnn", "resnet20-bireal", method, 32, 3, **options)
+
+
+@pytest.mark.parametrize("name", ["resnet20", "resnet18-cifar", "resnet18"])
+@pytest.mark.parametrize(("activation", "shortcut"), [("prelu", "pool-pad"), ("rprelu", "pool-conv"), ("none", "conv")])
+def test_other_networks_with_other_activations(tmp_path: Path, name: str, activation: str, shortcut: str) -> None:
+    for method in ("ir-net", "float"):
+        options = {"activation": activation, "shortcut": shortcut}
+        parity(tmp_path / f"{method}.rbnn", name, method, SIZES[name], 2, **options)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_vgg_with_other_activations(tmp_path: Path, activation: str) -> None:
+    for method in ("rbnn", "bi-real", "float"):
+        parity(tmp_path / f"{method}.rbnn", "vgg-small", method, 16, 2, activation=activation)
+
+
+@pytest.mark.parametrize("shortcut", SHORTCUTS)
+def test_shortcuts_of_pictures_with_odd_sides(tmp_path: Path, shortcut: str) -> None:
+    parity(tmp_path / "net.rbnn", "resnet20-bireal", "bi-real", 17, 3, activation="rprelu", shortcut=shortcut)
 
 
 @pytest.mark.parametrize("method", ["rbnn", "bi-real"])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rbnn.exporting.draft import CONVOLUTIONS, Array, Draft, Step
+from rbnn.exporting.shifts import shift_into_readers
 from rbnn.packed.operations import Buffer
 
 RISING = ("hardtanh", "relu", "relu6", "sigmoid")
@@ -23,6 +24,8 @@ def fuse(draft: Draft) -> None:
         for step in list(draft.steps):
             while step in draft.steps and any(rule(draft, step) for rule in RULES.get(step.kind, [])):
                 busy = True
+        # Last, so that every reader of a shift is what it will be.
+        busy = busy or any(shift_into_readers(draft, step) for step in draft.steps if step.kind == "affine")
 
 
 def _before(draft: Draft, step: Step, *kinds: str) -> Step | None:
@@ -195,7 +198,7 @@ def sign_of_affine(draft: Draft, step: Step) -> bool:
 def _scale_before(step: Step, scale: Array, shift: Array) -> None:
     """``s (scale x + shift) + b``, minus the level, which the shift takes in."""
     own = step.tensors.get("scale", np.ones_like(scale))
-    level = step.attributes.pop("level", 0.0)
+    level = step.tensors.pop("level", step.attributes.pop("level", 0.0))
     step.tensors["shift"] = step.tensors.get("shift", np.zeros_like(shift)) + own * shift - level
     step.tensors["scale"] = own * scale
 
@@ -230,6 +233,8 @@ def sign_into_convolution(draft: Draft, step: Step) -> bool:
         _scale_chain(draft, conv, step.tensors["scale"], step.tensors["shift"])
     if step.attributes.get("level", 0.0) != 0:
         conv.tensors["level"] = np.full(draft.channels(step.outputs["bits"]), step.attributes["level"])
+    if "level" in step.tensors:
+        conv.tensors["level"] = step.tensors["level"]
     if alone:
         del conv.outputs["float"]
     conv.outputs["bits"] = step.outputs["bits"]

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rbnn.exporting.draft import Array, Step, TorchValue
 from rbnn.exporting.traced_call import Call, Place, pair
+from rbnn.models import RPReLU
 
 
 def identity(call: Call, x: Place, *_: Any, **__: Any) -> str:
@@ -381,21 +382,44 @@ def zero_pad(call: Call, x: Place, padding: Any) -> str:
 
 def option_a(call: Call, x: Place, stride: int, margin: int) -> str:
     """Every ``stride``-th pixel, ``margin`` channels of zeros on both sides."""
-    kept = x.value[:, :, ::stride, ::stride]
-    height, width, channels = call.shape_of(x.value)
-    taken = call.write(
-        "slice", {"x": x.buffer},
-        attributes={"start": [0, 0, 0], "stop": [height, width, channels], "step": [stride, stride, 1]},
-        value=kept, part=".pixels" if margin else "",
-    )  # fmt: skip
+    taken = x.buffer
+    if stride > 1:
+        height, width, channels = call.shape_of(x.value)
+        taken = call.write(
+            "slice", {"x": x.buffer},
+            attributes={"start": [0, 0, 0], "stop": [height, width, channels], "step": [stride, stride, 1]},
+            value=x.value[:, :, ::stride, ::stride], part=".pixels" if margin else "",
+        )  # fmt: skip
     if not margin:
         return taken
     return call.write("pad", {"x": taken}, attributes={"before": [0, 0, margin], "after": [0, 0, margin]})
 
 
-def join(call: Call, branch: Place, shortcut: Place, binary: bool) -> str:
+def rprelu(call: Call, x: Place, shift_in: Tensor, weight: Tensor, shift_out: Tensor) -> str:
+    """``prelu(x + shift_in; weight) + shift_out``."""
+    shape = (-1, *[1] * (x.value.dim() - 2))
+    moved = x.value + shift_in.detach().view(shape)
+    bent = torch.nn.functional.prelu(moved, weight.detach())
+    inner = affine(call, x, 1.0, call.array(shift_in), ".in", moved)
+    slope = np.broadcast_to(call.array(weight), (x.value.shape[1],)) * 1.0
+    outer = call.write("activation", {"x": inner}, {"slope": slope}, {"activation": ["prelu"]}, value=bent, part=".bent")
+    return affine(call, Place(outer, bent), 1.0, call.array(shift_out))
+
+
+def join(call: Call, branch: Place, shortcut: Place, activation: nn.Module) -> str:
     """``activation(branch + shortcut)``."""
     total = branch.value + shortcut.value
     step = Step("add", f"{call.name}.add", {"a": branch.buffer, "b": shortcut.buffer})
-    buffer = call.draft.add(step, "float", call.shape_of(total), TorchValue(total))
-    return (hardtanh if binary else relu)(call, Place(buffer, total))
+    place = Place(call.draft.add(step, "float", call.shape_of(total), TorchValue(total)), total)
+    match activation:
+        case nn.Hardtanh():
+            return hardtanh(call, place)
+        case nn.ReLU():
+            return relu(call, place)
+        case nn.PReLU():
+            return prelu(call, place, activation.weight)
+        case RPReLU():
+            return rprelu(call, place, activation.shift_in, activation.weight, activation.shift_out)
+        case nn.Identity():
+            return place.buffer
+    raise call.fail(f"behind a sum, nn.{type(activation).__name__} is not supported")

@@ -15,7 +15,7 @@ from rbnn.exporting.binary import Known, binary_layer
 from rbnn.exporting.draft import Draft, picture_shape
 from rbnn.exporting.trace import Traced, owner
 from rbnn.exporting.traced_call import Call, Place
-from rbnn.models import Join, OptionA
+from rbnn.models import Join, OptionA, RPReLU
 from rbnn.nn import BinaryLayer
 from rbnn.packed.operations import Buffer
 
@@ -53,7 +53,8 @@ MODULES: dict[type[nn.Module], tuple[Handler, tuple[str, ...]]] = {
     nn.Dropout1d: (o.identity, ()),
     nn.Dropout2d: (o.identity, ()),
     OptionA: (o.option_a, ("stride", "margin")),
-    Join: (o.join, ("binary",)),
+    Join: (o.join, ("activation",)),
+    RPReLU: (o.rprelu, ("shift_in", "weight", "shift_out")),
 }  # fmt: skip
 """A module is a function whose other arguments are attributes of the module."""
 

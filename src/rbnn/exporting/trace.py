@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from rbnn.errors import ExportError
-from rbnn.models import Join, OptionA
+from rbnn.models import Join, OptionA, RPReLU
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
 
-WHOLE = BinaryConv1d, BinaryConv2d, BinaryLinear, Join, OptionA
+WHOLE = BinaryConv1d, BinaryConv2d, BinaryLinear, Join, OptionA, RPReLU
 """Modules of ours that are one call, like those of ``torch.nn``."""
 
 

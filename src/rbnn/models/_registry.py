@@ -5,24 +5,32 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rbnn.errors import ConfigError, UnknownName
-from rbnn.functional import add_hardtanh, norm_add_hardtanh, norm_add_hardtanh_possible
 from rbnn.methods import check_method
+from rbnn.models._after_add import ACTIVATIONS, Join, create_activation
+from rbnn.models._shortcuts import SHORTCUTS, create_shortcut
 from rbnn.nn import BinaryConv2d, show_example
+
+OWN = "own"
+"""The shortcut that a network was published with."""
 
 
 @dataclass(frozen=True)
 class Bricks:
-    """What a network is built from, by method: binary layers with hardtanh, or for the float twin ``torch.nn``'s
-    convolutions with ReLU."""
+    """What a network is built from, by method: binary layers with hardtanh or another activation, or for the float twin
+    ``torch.nn``'s convolutions with ReLU."""
 
     method: str
     options: dict[str, Any] = field(default_factory=dict)
     num_classes: int = 10
     in_channels: int = 3
     image_size: int = 32
+    activation_name: str = "hardtanh"
+    shortcut_name: str = OWN
+    used: set[str] = field(default_factory=set)
+    """Which of the network's options the network asked for."""
 
     @property
     def binary(self) -> bool:
@@ -35,28 +43,21 @@ class Bricks:
             return BinaryConv2d(*shape, bias=False, method=self.method, options=self.options)
         return nn.Conv2d(*shape, bias=False)
 
-    def activation(self) -> nn.Module:
-        return nn.Hardtanh() if self.binary else nn.ReLU()
+    def activation(self, channels: int = 1) -> nn.Module:
+        """What the user chose, with learned numbers for each of ``channels``; 1 shares them among all channels."""
+        self.used.add("activation")
+        return create_activation(self.activation_name, channels, self.binary)
 
-    def join(self) -> "Join":
-        return Join(self.binary)
+    def join(self, channels: int = 1) -> Join:
+        """The activation behind a sum of branch and shortcut."""
+        return Join(self.activation(channels))
 
-
-class Join(nn.Module):
-    """``activation(branch + shortcut)``: hardtanh in a binary network, ReLU in its twin; written over the branch."""
-
-    def __init__(self, binary: bool) -> None:
-        super().__init__()
-        self.binary = binary
-
-    def forward(self, branch: Tensor, shortcut: Tensor) -> Tensor:
-        return add_hardtanh(branch, shortcut, inplace=True) if self.binary else branch.add_(shortcut).relu_()
-
-    def after(self, norm: nn.Module, branch: Tensor, shortcut: Tensor) -> Tensor:
-        """The same of ``norm(branch)``, in one go where there is a kernel for it."""
-        if self.binary and norm_add_hardtanh_possible(branch, norm, shortcut):
-            return norm_add_hardtanh(branch, norm, shortcut)  # type: ignore[arg-type]
-        return self(norm(branch), shortcut)  # type: ignore[no-any-return]
+    def shortcut(self, in_channels: int, out_channels: int, stride: int, own: Callable[[], nn.Module]) -> nn.Module:
+        """The shortcut of a block: ``own()`` where it changes size or channels and the user chose nothing else."""
+        self.used.add("shortcut")
+        if self.shortcut_name != OWN:
+            return create_shortcut(self.shortcut_name, in_channels, out_channels, stride)
+        return nn.Identity() if stride == 1 and in_channels == out_channels else own()
 
 
 Build = Callable[[Bricks], nn.Module]
@@ -98,16 +99,40 @@ def create_model(
     num_classes: int = 10,
     in_channels: int = 3,
     image_size: int | None = None,
+    *,
+    activation: str = "hardtanh",
+    shortcut: str = OWN,
     **options: Any,
 ) -> nn.Module:
-    """The network ``name``, binarized by ``method`` (``float``: its float twin).  ``options`` are the method's."""
+    """The network ``name``, binarized by ``method`` (``float``: its float twin).
+
+    activation    behind each batch norm or sum with a shortcut: ``hardtanh``, ``none``, ``prelu`` or ``rprelu``; in the
+                  float twin ReLU stands for the first two
+    shortcut      where the size changes: ``own`` (the published network's), ``option-a``, ``pool-pad``, ``pool-conv`` or
+                  ``conv``
+    options       those of the method
+    """
     if name not in MODELS:
         raise UnknownName("model", name, MODELS)
     check_method(method, options)
     if num_classes < 2 or in_channels < 1:
         raise ConfigError(f"at least 2 classes and 1 input channel expected, got {num_classes} and {in_channels}")
+    check_network_options(activation, shortcut)
     entry = MODELS[name]
     size = image_size or entry.image_size
-    model = entry.build(Bricks(method, options, num_classes, in_channels, size))
+    bricks = Bricks(method, options, num_classes, in_channels, size, activation, shortcut)
+    model = entry.build(bricks)
+    if shortcut != OWN and "shortcut" not in bricks.used:
+        raise ConfigError(f"{name} has no shortcuts: leave shortcut = {shortcut!r} out")
+    if activation != "hardtanh" and "activation" not in bricks.used:
+        raise ConfigError(f"{name} does not let its activation be chosen: leave activation = {activation!r} out")
     show_example(model, torch.zeros(1, in_channels, size, size))
     return model
+
+
+def check_network_options(activation: str, shortcut: str) -> None:
+    """Raises unless both are known."""
+    if activation not in ACTIVATIONS:
+        raise UnknownName("activation", activation, ACTIVATIONS)
+    if shortcut not in (OWN, *SHORTCUTS):
+        raise UnknownName("shortcut", shortcut, (OWN, *SHORTCUTS))

@@ -1,28 +1,13 @@
 """ResNets for 32×32 pictures: ResNet-20 in both structures and ResNet-18."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor, nn
 
-from rbnn.functional import option_a
 from rbnn.models._initial_weights import initialise_weights
 from rbnn.models._registry import Bricks, register_model
-
-
-class OptionA(nn.Module):
-    """The parameter-free shortcut: every second pixel, new channels filled with zeros on both sides."""
-
-    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
-        super().__init__()
-        self.stride, self.margin = stride, (out_channels - in_channels) // 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        return option_a(x, self.stride, self.margin)
-
-
-def _option_a(in_channels: int, out_channels: int, stride: int) -> nn.Module:
-    same = stride == 1 and in_channels == out_channels
-    return nn.Identity() if same else OptionA(in_channels, out_channels, stride)
+from rbnn.models._shortcuts import OptionA, projection
 
 
 class BasicBlock(nn.Module):
@@ -32,11 +17,11 @@ class BasicBlock(nn.Module):
         super().__init__()
         self.conv1 = bricks.conv(in_channels, out_channels, 3, stride)
         self.bn1 = nn.BatchNorm2d(out_channels)
-        self.activation = bricks.activation()
+        self.activation = bricks.activation(out_channels)
         self.conv2 = bricks.conv(out_channels, out_channels, 3)
         self.bn2 = nn.BatchNorm2d(out_channels)
         self.shortcut = shortcut
-        self.join = bricks.join()
+        self.join = bricks.join(out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.activation(self.bn1(self.conv1(x)))
@@ -53,11 +38,11 @@ class BiRealBlock(nn.Module):
         self.conv2 = bricks.conv(out_channels, out_channels, 3)
         self.bn2 = nn.BatchNorm2d(out_channels)
         self.shortcut = shortcut
-        self.join = bricks.join()
+        self.join1, self.join2 = bricks.join(out_channels), bricks.join(out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.join.after(self.bn1, self.conv1(x), self.shortcut(x))
-        return self.join.after(self.bn2, self.conv2(y), y)
+        y = self.join1.after(self.bn1, self.conv1(x), self.shortcut(x))
+        return self.join2.after(self.bn2, self.conv2(y), y)
 
 
 def branch_norms(model: nn.Module) -> Iterator[nn.BatchNorm2d]:
@@ -94,11 +79,14 @@ def _resnet20(bricks: Bricks, block: type[BasicBlock] | type[BiRealBlock]) -> nn
         stage: list[nn.Module] = []
         for index in range(3):
             stride = 2 if channels > 16 and index == 0 else 1
-            stage.append(block(bricks, before, channels, stride, _option_a(before, channels, stride)))
+            own = partial(OptionA, before, channels, stride)
+            shortcut = bricks.shortcut(before, channels, stride, own)
+            stage.append(block(bricks, before, channels, stride, shortcut))
             before = channels
         stages.append(stage)
-    model = CifarResNet(bricks, stages, 16, 64, bricks.activation())
-    initialise_weights(model, branch_norms(model) if bricks.binary else ())
+from rbnn.models._initial_weights import initialise_weights
+from rbnn.models._registry import Bricks, register_model
+from rbnn.models._shortcuts import OptionA, projection
     return model
 
 
@@ -121,18 +109,18 @@ def resnet18_cifar(bricks: Bricks) -> nn.Module:
     As in the published network, no activation follows the stem of the binary one.
     """
 
-    def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
-        if stride == 1 and in_channels == out_channels:
-            return nn.Identity()
-        return nn.Sequential(bricks.conv(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels))
+    def binary(in_channels: int, out_channels: int, stride: int) -> nn.Module:
+        return projection(bricks.conv(in_channels, out_channels, 1, stride))
 
     stages: list[list[nn.Module]] = []
     before = 64
     for channels in (64, 128, 256, 512):
         stride = 1 if channels == 64 else 2
-        first = BasicBlock(bricks, before, channels, stride, projection(before, channels, stride))
+        shortcut = bricks.shortcut(before, channels, stride, partial(binary, before, channels, stride))
+        first = BasicBlock(bricks, before, channels, stride, shortcut)
         stages.append([first, BasicBlock(bricks, channels, channels, 1, nn.Identity())])
         before = channels
-    model = CifarResNet(bricks, stages, 64, 512, nn.Identity() if bricks.binary else bricks.activation())
-    initialise_weights(model)
+from rbnn.models._initial_weights import initialise_weights
+from rbnn.models._registry import Bricks, register_model
+from rbnn.models._shortcuts import OptionA, projection
     return model

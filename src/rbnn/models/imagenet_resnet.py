@@ -1,9 +1,12 @@
 """ResNet-18 and ResNet-34 for 224×224 pictures, with Bi-Real structure."""
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from rbnn.models._initial_weights import initialise_weights
 from rbnn.models._registry import Bricks, register_model
+from rbnn.models._shortcuts import create_shortcut
 from rbnn.models.cifar_resnet import BiRealBlock, branch_norms
 
 
@@ -15,7 +18,7 @@ class ImageNetResNet(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(bricks.in_channels, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        self.activation = bricks.activation()
+        self.activation = bricks.activation(64)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
         stages: list[nn.Module] = []
         before = 64
@@ -23,11 +26,8 @@ class ImageNetResNet(nn.Module):
             stage = []
             for index in range(count):
                 stride = 2 if channels > 64 and index == 0 else 1
-                shortcut: nn.Module = nn.Identity()
-                if stride != 1:
-                    shortcut = nn.Sequential(
-                        nn.Conv2d(before, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
-                    )
+                own = partial(create_shortcut, "conv", before, channels, stride)
+                shortcut = bricks.shortcut(before, channels, stride, own)
                 stage.append(BiRealBlock(bricks, before, channels, stride, shortcut))
                 before = channels
             stages.append(nn.Sequential(*stage))

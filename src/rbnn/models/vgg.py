@@ -24,7 +24,7 @@ class VGGSmall(nn.Module):
             )
             if index % 2:
                 layers.append(nn.MaxPool2d(2))
-            layers += [nn.BatchNorm2d(channels), bricks.activation()]
+            layers += [nn.BatchNorm2d(channels), bricks.activation(channels)]
             before = channels
         self.features = nn.Sequential(*layers)
         self.fc = nn.Linear(512 * (bricks.image_size // 8) ** 2, bricks.num_classes)

@@ -1,0 +1,65 @@
+"""What follows where a shortcut meets its branch, and where a layer has none."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rbnn.errors import UnknownName
+from rbnn.functional import add_hardtanh, norm_add_hardtanh, norm_add_hardtanh_possible
+
+ACTIVATIONS = ("hardtanh", "none", "prelu", "rprelu")
+SLOPE = 0.25
+"""Where the slopes of negative values start."""
+
+
+class RPReLU(nn.Module):
+    """``prelu(x + shift_in; weight) + shift_out``, three learned numbers per channel (ReActNet's)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.shift_in = nn.Parameter(torch.zeros(channels))
+        self.weight = nn.Parameter(torch.full((channels,), SLOPE))
+        self.shift_out = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = (-1, *[1] * (x.dim() - 2))
+        moved = F.prelu(x + self.shift_in.view(shape), self.weight)
+        return moved + self.shift_out.view(shape)
+
+
+def create_activation(name: str, channels: int, binary: bool) -> nn.Module:
+    """The activation called ``name`` for so many channels.  A float twin has ReLU where the binary network has hardtanh,
+    and also where that has none: without any it would be one linear map."""
+    if name not in ACTIVATIONS:
+        raise UnknownName("activation", name, ACTIVATIONS)
+    if name == "prelu":
+        return nn.PReLU(channels, SLOPE)
+    if name == "rprelu":
+        return RPReLU(channels)
+    if not binary:
+        return nn.ReLU()
+    return nn.Hardtanh() if name == "hardtanh" else nn.Identity()
+
+
+class Join(nn.Module):
+    """``activation(branch + shortcut)``, written over the branch."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.activation = activation
+
+    def forward(self, branch: Tensor, shortcut: Tensor) -> Tensor:
+        if self._hardtanh:
+            return add_hardtanh(branch, shortcut, inplace=True)
+        total = branch.add_(shortcut)
+        return total.relu_() if type(self.activation) is nn.ReLU else self.activation(total)  # type: ignore[no-any-return]
+
+    @property
+    def _hardtanh(self) -> bool:
+        return type(self.activation) is nn.Hardtanh
+
+    def after(self, norm: nn.Module, branch: Tensor, shortcut: Tensor) -> Tensor:
+        """The same of ``norm(branch)``, in one go where there is a kernel for it."""
+        if self._hardtanh and norm_add_hardtanh_possible(branch, norm, shortcut):
+            return norm_add_hardtanh(branch, norm, shortcut)  # type: ignore[arg-type]
+        return self(norm(branch), shortcut)  # type: ignore[no-any-return]
