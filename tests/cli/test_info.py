@@ -145,7 +145,8 @@ def test_what_is_no_network(run: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_trained_network_has_its_method(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--method and --classes go with a network by name" in refused(capsys, str(run), "--method", "rbnn")
+    for flag, value in (("--method", "rbnn"), ("--classes", "7"), ("--activation", "prelu"), ("--shortcut", "conv")):
+        assert "go with a network by name" in refused(capsys, str(run), flag, value)
 
 
 def test_long_names_lose_their_middle() -> None:

@@ -11,6 +11,7 @@ from user_networks import NETWORKS, Around
 import rbnn
 from rbnn.exporting.draft import Draft, Step
 from rbnn.exporting.thresholds import use_thresholds
+from rbnn.models import RPReLU
 from rbnn.packed import file as packfile
 from rbnn.packed import oracle
 from rbnn.packed.graph import Graph
@@ -42,6 +43,35 @@ def test_a_bi_real_network_is_nothing_but_convolutions_and_shortcuts(tmp_path: P
     middle = graph.operations[2]
     assert (set(middle.inputs), set(middle.outputs)) == ({"x", "residual"}, {"float", "bits"})
     assert middle.attributes["activation"] == ["hardtanh", -1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("shortcut", "steps"),
+    [
+        ("option-a", ["slice", "pad"]),
+        ("pool-pad", ["avg_pool", "pad"]),
+        ("pool-conv", ["avg_pool", "float_conv"]),
+        ("conv", ["float_conv"]),
+    ],
+)
+def test_shifts_behind_an_activation_cost_nothing(tmp_path: Path, shortcut: str, steps: list[str]) -> None:
+    """Where signs, sums, pools, 1×1 convolutions and the last batch norm read them, each in its own way."""
+    torch.manual_seed(0)
+    model = rbnn.create_model("resnet20-bireal", "bi-real", activation="rprelu", shortcut=shortcut)
+    for module in model.modules():
+        if isinstance(module, RPReLU):
+            for values in (module.shift_in, module.weight, module.shift_out):
+                torch.nn.init.normal_(values)
+    graph = exported(tmp_path, model, 3, 32, 32)
+    stage = ["binary_conv"] * 6
+    found = kinds(graph)
+    if shortcut.endswith("conv"):  # the shortcut adds its branch, or the branch its shortcut: whichever comes later
+        assert sorted(found) == sorted(["float_conv", *stage * 3, *steps * 2, "mean", "affine", "float_conv"])
+    else:
+        assert found == ["float_conv", *stage, *steps, *stage, *steps, *stage, "mean", "affine", "float_conv"]
+    middle = next(operation for operation in graph.operations if operation.name.startswith("layers.0.1.conv1"))
+    assert (set(middle.inputs), set(middle.outputs)) == ({"x", "residual"}, {"float", "bits"})
+    assert {"scale", "shift", "slope", "level"} < set(middle.tensors)
 
 
 def test_between_the_layers_of_a_basic_block_flow_bits_alone(tmp_path: Path) -> None:

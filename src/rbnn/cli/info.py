@@ -41,6 +41,10 @@ class Info:
     (.rbnn)."""
     method: str = ""
     """Binarization method of a network by name: rbnn unless said, float for the float twin."""
+    activation: str = "hardtanh"
+    """Of a network by name, what follows a batch norm or sum: hardtanh, none, prelu or rprelu."""
+    shortcut: str = "own"
+    """Of a network by name, the shortcut where the size changes: own, option-a, pool-pad, pool-conv or conv."""
     classes: int = 0
     """Classes of a network by name; by default 10, or 1000 where it is meant for 224×224 pictures."""
     json: bool = False
@@ -58,10 +62,8 @@ def run(options: Info) -> None:
     path = named_file(Path(options.net))
     if is_packed(path):
         from rbnn.cli._packed_info import show
-        from rbnn.errors import ConfigError
 
-        if options.method or options.classes:
-            raise ConfigError(f"{path} has its method and classes: --method and --classes go with a network by name")
+        _refuse_description(options, path)
         show(path, options.json)
         return
     import torch
@@ -78,7 +80,7 @@ def run(options: Info) -> None:
 
 def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]":
     """The network, its name and method, and the shape of one picture."""
-    from rbnn.errors import CheckpointError, ConfigError, UnknownName
+    from rbnn.errors import CheckpointError, UnknownName
     from rbnn.models import MODELS, create_model
     from rbnn.packed import pretrained
     from rbnn.training.checkpoint import load_network
@@ -87,17 +89,28 @@ def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]
     if options.net in MODELS and not path.exists():
         method, size = options.method or "rbnn", MODELS[options.net].image_size
         classes = options.classes or (1000 if size == 224 else 10)
-        return create_model(options.net, method, num_classes=classes), options.net, method, (3, size, size)
+        chosen = {"activation": options.activation, "shortcut": options.shortcut}
+        model = create_model(options.net, method, num_classes=classes, **chosen)  # type: ignore[arg-type]
+        return model, options.net, method, (3, size, size)
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
             raise CheckpointError(f"there is no run directory or checkpoint {path}")
         raise UnknownName("network (neither a file nor one of ours)", options.net, [*MODELS, *pretrained.names()])
-    if options.method or options.classes:
-        raise ConfigError(f"{path} has its method and classes: --method and --classes go with a network by name")
+    _refuse_description(options, path)
     network = load_network(path)
     contract = network.contract
     shape = contract.channels, contract.image_size, contract.image_size
     return network.model, network.config.model, network.config.method, shape
+
+
+def _refuse_description(options: Info, path: Path) -> None:
+    from rbnn.errors import ConfigError
+
+    if options.method or options.classes or (options.activation, options.shortcut) != ("hardtanh", "own"):
+        raise ConfigError(
+            f"{path} has its method and classes: --method, --classes, --activation and --shortcut go with a network "
+            "by name"
+        )
 
 
 def _as_json(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rbnn.exporting.draft import CONVOLUTIONS, Array, Draft, Step
-from rbnn.exporting.shifts import shift_into_readers
+from rbnn.exporting.shifts import add_shift, is_shift, shift_into_readers
 from rbnn.packed.operations import Buffer
 
 RISING = ("hardtanh", "relu", "relu6", "sigmoid")
@@ -57,9 +57,14 @@ def affine_into_affine(draft: Draft, step: Step) -> bool:
 
 def affine_into_convolution(draft: Draft, step: Step) -> bool:
     conv = _before(draft, step, *CONVOLUTIONS)
-    if conv is None or not _can_scale(draft, conv):
+    if conv is None:
         return False
-    _scale_chain(draft, conv, step.tensors["scale"], step.tensors["shift"])
+    if _can_scale(draft, conv):
+        _scale_chain(draft, conv, step.tensors["scale"], step.tensors["shift"])
+    elif is_shift(step) and "activation" not in conv.attributes and "bits" not in conv.outputs:
+        add_shift(conv, step.tensors["shift"])  # whatever the convolution adds besides
+    else:
+        return False
     _take_over(draft, conv, step)
     return True
 

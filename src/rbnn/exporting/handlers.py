@@ -402,7 +402,9 @@ def rprelu(call: Call, x: Place, shift_in: Tensor, weight: Tensor, shift_out: Te
     bent = torch.nn.functional.prelu(moved, weight.detach())
     inner = affine(call, x, 1.0, call.array(shift_in), ".in", moved)
     slope = np.broadcast_to(call.array(weight), (x.value.shape[1],)) * 1.0
-    outer = call.write("activation", {"x": inner}, {"slope": slope}, {"activation": ["prelu"]}, value=bent, part=".bent")
+    outer = call.write(
+        "activation", {"x": inner}, {"slope": slope}, {"activation": ["prelu"]}, value=bent, part=".bent"
+    )
     return affine(call, Place(outer, bent), 1.0, call.array(shift_out))
 
 

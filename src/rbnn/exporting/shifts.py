@@ -21,9 +21,18 @@ _SAME = ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool", "mean
 """They give x + v where they are given x + v."""
 
 
+def is_shift(affine: Step) -> bool:
+    return bool((affine.tensors["scale"] == 1).all())
+
+
+def add_shift(step: Step, shift: Array) -> None:
+    """To what ``step`` adds itself."""
+    step.tensors["shift"] = step.tensors.get("shift", 0.0) + shift
+
+
 def shift_into_readers(draft: Draft, step: Step) -> bool:
     """Drops an affine of scale 1, if all that read it, or read what passes it on, can take its shift in."""
-    if bool((step.tensors["scale"] != 1).any()):
+    if not is_shift(step):
         return False
     changes = _changes(draft, step.outputs["float"], step.tensors["shift"])
     if changes is None:
@@ -55,9 +64,9 @@ def _changes(draft: Draft, buffer: str, shift: Array) -> list[Change] | None:
 
 def _reader(draft: Draft, step: Step, role: str, shift: Array) -> list[Change] | None:
     if step.kind in CONVOLUTIONS and role == "residual":
-        return [lambda: _add(step, shift)]
+        return [lambda: add_shift(step, shift)]
     if step.kind == "affine":
-        return [lambda: _add(step, step.tensors["scale"] * shift)]
+        return [lambda: add_shift(step, step.tensors["scale"] * shift)]
     if step.kind == "pack":
         return None if step.attributes.get("level") == "mean" else [lambda: _lower_level(step, shift)]
     if step.kind == "float_conv":
@@ -79,7 +88,7 @@ def _through_convolution(step: Step, shift: Array) -> list[Change] | None:
     if any(step.attributes.get("padding", ())) or step.attributes.get("groups", 1) != 1:
         return None
     total = step.tensors["weight"].sum((1, 2), dtype=np.float64) @ shift
-    return [lambda: _add(step, step.tensors.get("scale", 1.0) * total)]
+    return [lambda: add_shift(step, step.tensors.get("scale", 1.0) * total)]
 
 
 def _pass_on(draft: Draft, step: Step, shift: Array) -> list[Change] | None:
@@ -93,10 +102,6 @@ def _pass_on(draft: Draft, step: Step, shift: Array) -> list[Change] | None:
             draft.torch_values[buffer] = replace(known, value=(known.value - taken).to(known.value.dtype))
 
     return None if changes is None else [*changes, without]
-
-
-def _add(step: Step, shift: Array) -> None:
-    step.tensors["shift"] = step.tensors.get("shift", 0.0) + shift
 
 
 def _lower_level(step: Step, shift: Array) -> None:

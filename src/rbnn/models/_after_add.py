@@ -28,8 +28,8 @@ class RPReLU(nn.Module):
 
 
 def create_activation(name: str, channels: int, binary: bool) -> nn.Module:
-    """The activation called ``name`` for so many channels.  A float twin has ReLU where the binary network has hardtanh,
-    and also where that has none: without any it would be one linear map."""
+    """The activation called ``name`` for so many channels.  A float twin has ReLU where the binary network has
+    hardtanh, and also where that has none: without any it would be one linear map."""
     if name not in ACTIVATIONS:
         raise UnknownName("activation", name, ACTIVATIONS)
     if name == "prelu":

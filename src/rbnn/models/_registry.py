@@ -108,8 +108,8 @@ def create_model(
 
     activation    behind each batch norm or sum with a shortcut: ``hardtanh``, ``none``, ``prelu`` or ``rprelu``; in the
                   float twin ReLU stands for the first two
-    shortcut      where the size changes: ``own`` (the published network's), ``option-a``, ``pool-pad``, ``pool-conv`` or
-                  ``conv``
+    shortcut      where the size changes: ``own`` (as the network was published), ``option-a``, ``pool-pad``,
+                  ``pool-conv`` or ``conv``
     options       those of the method
     """
     if name not in MODELS:
@@ -117,7 +117,10 @@ def create_model(
     check_method(method, options)
     if num_classes < 2 or in_channels < 1:
         raise ConfigError(f"at least 2 classes and 1 input channel expected, got {num_classes} and {in_channels}")
-    check_network_options(activation, shortcut)
+    if activation not in ACTIVATIONS:
+        raise UnknownName("activation", activation, ACTIVATIONS)
+    if shortcut not in (OWN, *SHORTCUTS):
+        raise UnknownName("shortcut", shortcut, (OWN, *SHORTCUTS))
     entry = MODELS[name]
     size = image_size or entry.image_size
     bricks = Bricks(method, options, num_classes, in_channels, size, activation, shortcut)
@@ -128,11 +131,3 @@ def create_model(
         raise ConfigError(f"{name} does not let its activation be chosen: leave activation = {activation!r} out")
     show_example(model, torch.zeros(1, in_channels, size, size))
     return model
-
-
-def check_network_options(activation: str, shortcut: str) -> None:
-    """Raises unless both are known."""
-    if activation not in ACTIVATIONS:
-        raise UnknownName("activation", activation, ACTIVATIONS)
-    if shortcut not in (OWN, *SHORTCUTS):
-        raise UnknownName("shortcut", shortcut, (OWN, *SHORTCUTS))

@@ -36,13 +36,13 @@ def create_shortcut(name: str, in_channels: int, out_channels: int, stride: int)
     if name == "option-a":
         return OptionA(in_channels, out_channels, stride)
     if name == "conv":
-        return projection(nn.Conv2d(in_channels, out_channels, 1, stride, bias=False))
+        return projection(nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), out_channels)
     pool = nn.AvgPool2d(stride, ceil_mode=True)
     if name == "pool-pad":
         return nn.Sequential(pool, OptionA(in_channels, out_channels, 1))
-    return nn.Sequential(pool, *projection(nn.Conv2d(in_channels, out_channels, 1, bias=False)))
+    return nn.Sequential(pool, *projection(nn.Conv2d(in_channels, out_channels, 1, bias=False), out_channels))
 
 
-def projection(conv: nn.Conv2d) -> nn.Sequential:
+def projection(conv: nn.Module, channels: int) -> nn.Sequential:
     """A convolution and its batch norm."""
-    return nn.Sequential(conv, nn.BatchNorm2d(conv.out_channels))
+    return nn.Sequential(conv, nn.BatchNorm2d(channels))

@@ -84,9 +84,8 @@ def _resnet20(bricks: Bricks, block: type[BasicBlock] | type[BiRealBlock]) -> nn
             stage.append(block(bricks, before, channels, stride, shortcut))
             before = channels
         stages.append(stage)
-from rbnn.models._initial_weights import initialise_weights
-from rbnn.models._registry import Bricks, register_model
-from rbnn.models._shortcuts import OptionA, projection
+    model = CifarResNet(bricks, stages, 16, 64, bricks.activation(16))
+    initialise_weights(model, branch_norms(model) if bricks.binary else ())
     return model
 
 
@@ -110,7 +109,7 @@ def resnet18_cifar(bricks: Bricks) -> nn.Module:
     """
 
     def binary(in_channels: int, out_channels: int, stride: int) -> nn.Module:
-        return projection(bricks.conv(in_channels, out_channels, 1, stride))
+        return projection(bricks.conv(in_channels, out_channels, 1, stride), out_channels)
 
     stages: list[list[nn.Module]] = []
     before = 64
@@ -120,7 +119,6 @@ def resnet18_cifar(bricks: Bricks) -> nn.Module:
         first = BasicBlock(bricks, before, channels, stride, shortcut)
         stages.append([first, BasicBlock(bricks, channels, channels, 1, nn.Identity())])
         before = channels
-from rbnn.models._initial_weights import initialise_weights
-from rbnn.models._registry import Bricks, register_model
-from rbnn.models._shortcuts import OptionA, projection
+    model = CifarResNet(bricks, stages, 64, 512, nn.Identity() if bricks.binary else bricks.activation(64))
+    initialise_weights(model)
     return model

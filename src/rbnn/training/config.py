@@ -17,6 +17,7 @@ CONFIG_NAME = "config.toml"
 LARGEST_RECIPE = 1 << 20
 PATHS = ("data_dir", "out", "start_from", "teacher")
 RATES = ("lr", "binary_lr", "momentum", "weight_decay", "warmup")
+CHOICES = ("activation", "shortcut", "decay", "batch_norm")
 COUNTS = ("seed", "limit", "image_size", "workers", "threads")
 MOST_THREADS = 1024
 """More than any machine has; OpenMP dies of numbers that are typing errors."""
@@ -56,6 +57,11 @@ class TrainConfig:
     """Binarization method: see `rbnn methods`; float trains the float twin."""
     options: Annotated[dict[str, Any], KEY_VALUE] = field(default_factory=dict)
     """Options of the method, as KEY=VALUE: see `rbnn methods`."""
+    activation: Literal["hardtanh", "none", "prelu", "rprelu"] = "hardtanh"
+    """What follows a batch norm or the sum of branch and shortcut; a float twin has ReLU for hardtanh and none."""
+    shortcut: Literal["own", "option-a", "pool-pad", "pool-conv", "conv"] = "own"
+    """The shortcut where the size changes: own (as the network was published), every second pixel or the mean of 2×2,
+    then channels of zeros or a float 1×1 convolution."""
     data: str = "digits"
     """Data set: digits, cifar10, cifar100, fashion-mnist or image-folder."""
     data_dir: Path = Path("data")
@@ -108,7 +114,7 @@ class TrainConfig:
         check_method(self.method, self.options)
         if self.data not in data_names():
             raise UnknownName("data set", self.data, data_names())
-        for name in ("decay", "batch_norm"):
+        for name in CHOICES:
             known = get_args(TrainConfig.__annotations__[name])
             if getattr(self, name) not in known:
                 raise UnknownName(f"value of {name}", str(getattr(self, name)), known)
