@@ -11,7 +11,8 @@ import rbnn
 from rbnn.costs.model import Costs, LayerCost, costs
 from rbnn.errors import ConfigError
 from rbnn.methods import METHODS, Method
-from rbnn.models import create_model
+from rbnn.models import ACTIVATIONS, SHORTCUTS, RPReLU, create_model
+from rbnn.packed import file as packfile
 
 
 def by_name(found: Costs) -> dict[str, LayerCost]:
@@ -188,6 +189,28 @@ def test_the_packed_file_has_these_bytes(method: str, options: dict[str, Any], t
     # Where nothing but a sign follows, a threshold stands for the affine, 4 bytes fewer per channel; a sign of another
     # level than 0 may store it per channel, 4 bytes more.  Signs are asked of 16 and of 24 channels.
     assert abs(tensors - counted) <= 4 * (16 + 24)
+
+
+@pytest.mark.parametrize("method", ["bi-real", "rbnn"])
+@pytest.mark.parametrize("shortcut", SHORTCUTS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_networks_with_other_activations_and_shortcuts(
+    activation: str, shortcut: str, method: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = create_model("resnet20-bireal", method, activation=activation, shortcut=shortcut).eval()
+    for module in model.modules():  # a shift of 0 and a scale of 1 would be left out of the file
+        for values in module.parameters(recurse=False) if isinstance(module, nn.BatchNorm2d | RPReLU) else ():
+            nn.init.normal_(values)
+    rbnn.export(model, tmp_path / "net.rbnn", torch.randn(2, 3, 32, 32))
+    packed = sum(tensor.nbytes for tensor in packfile.read(tmp_path / "net.rbnn").tensors.values())
+    # No sign reads the last activation: its second shift goes into the batch norm behind it.
+    last = {"rprelu": 64 * (8 if method == "rbnn" else 4)}.get(activation, 0)
+    channels = 16 + 6 * (16 + 32 + 64)
+    learned = {"prelu": 4, "rprelu": 12 if method == "rbnn" else 8}.get(activation, 0) * channels
+    projections = 4 * (16 * 32 + 32 * 64) + 8 * (32 + 64) if shortcut in ("pool-conv", "conv") else 0
+    found = costs(model, torch.zeros(1, 3, 32, 32)).bytes
+    assert found == packed + last == 43_752 + learned + projections
 
 
 def test_a_layer_that_has_no_form_in_bits_counts_as_float() -> None:

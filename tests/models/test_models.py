@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import rbnn
 from rbnn.errors import ConfigError, UnknownName
-from rbnn.models import MODELS, model_names
-from rbnn.models.cifar_resnet import BasicBlock, BiRealBlock, OptionA
+from rbnn.models import ACTIVATIONS, MODELS, SHORTCUTS, OptionA, RPReLU, model_names
+from rbnn.models.cifar_resnet import BasicBlock, BiRealBlock
 from rbnn.models.vgg import VGGSmall
 from rbnn.nn import BinaryConv2d, binary_layers
 
@@ -199,6 +199,9 @@ def test_options_reach_every_layer() -> None:
         ({"name": "resnet20", "num_classes": 1}, ConfigError, "at least 2 classes"),
         ({"name": "resnet20", "in_channels": 0}, ConfigError, "1 input channel"),
         ({"name": "vgg-small", "image_size": 7}, ConfigError, "at least 8 pixels"),
+        ({"name": "resnet20", "activation": "relu"}, UnknownName, "did you mean 'prelu'"),
+        ({"name": "resnet20", "shortcut": "pool-pads"}, UnknownName, "did you mean 'pool-pad'"),
+        ({"name": "vgg-small", "shortcut": "conv"}, ConfigError, "vgg-small has no shortcuts"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, object], error: type[Exception], words: str) -> None:
@@ -264,6 +267,78 @@ def test_bi_real_block_has_a_shortcut_around_each_convolution(method: str) -> No
         y = hardtanh_or_relu(method, block.bn1(block.conv1(x)) + slow_option_a(x, 32, 2))
         expected = hardtanh_or_relu(method, block.bn2(block.conv2(y)) + y)
         torch.testing.assert_close(block(x), expected)
+
+
+def slow_activation(activation: nn.Module, x: Tensor) -> Tensor:
+    """In float64, from the learned numbers."""
+    x = x.double()
+    if isinstance(activation, nn.Hardtanh):
+        return x.clamp(-1, 1)
+    if isinstance(activation, nn.ReLU):
+        return x.clamp_min(0)
+    if isinstance(activation, nn.Identity):
+        return x
+    before = after = torch.zeros(())
+    if isinstance(activation, RPReLU):
+        before, after = activation.shift_in[:, None, None], activation.shift_out[:, None, None]
+    moved, slope = x + before, activation.weight.double()[:, None, None]
+    return torch.where(moved > 0, moved, moved * slope) + after
+
+
+def slow_shortcut(name: str, module: nn.Module, x: Tensor) -> Tensor:
+    x, (images, channels, height, width) = x.double(), x.shape
+    if name.startswith("pool"):
+        pooled = torch.zeros(images, channels, -(-height // 2), -(-width // 2), dtype=torch.float64)
+        for i in range(pooled.shape[2]):
+            for j in range(pooled.shape[3]):
+                pooled[:, :, i, j] = x[:, :, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].mean((2, 3))
+        x = pooled
+    if name in ("option-a", "pool-pad"):
+        return slow_option_a(x, 2 * channels, 1 if name == "pool-pad" else 2)
+    conv, norm = module[-2:]  # type: ignore[index]
+    x = x if name == "pool-conv" else x[:, :, ::2, ::2]
+    y = torch.einsum("oc,nchw->nohw", conv.weight[:, :, 0, 0].double(), x)
+    return (y - norm.running_mean.double()[:, None, None]) / (
+        norm.running_var.double()[:, None, None] + norm.eps
+    ).sqrt()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [8, 7])
+@pytest.mark.parametrize("shortcut", SHORTCUTS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_and_shortcuts_by_their_formulas(activation: str, shortcut: str, size: int, method: str) -> None:
+    model = rbnn.create_model("resnet20-bireal", method=method, activation=activation, shortcut=shortcut).eval()
+    block = model.layers[1][0]
+    for module in block.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_var, 0.5, 2)
+            nn.init.normal_(module.running_mean)
+        if isinstance(module, nn.PReLU | RPReLU):
+            assert module.weight.tolist() == [0.25] * 32
+            for values in module.parameters():
+                nn.init.normal_(values)
+    kinds = {"hardtanh": nn.Hardtanh, "none": nn.Identity, "prelu": nn.PReLU, "rprelu": RPReLU}
+    expected_kind = kinds[activation] if method != "float" or "prelu" in activation else nn.ReLU
+    assert type(block.join1.activation) is type(block.join2.activation) is expected_kind
+    assert block.join1.activation is not block.join2.activation
+    x = torch.randn(2, 16, size, size)
+    with torch.no_grad():
+        short = slow_shortcut(shortcut, block.shortcut, x)
+        y = slow_activation(block.join1.activation, block.bn1(block.conv1(x)) + short).float()
+        expected = slow_activation(block.join2.activation, block.bn2(block.conv2(y)) + y)
+        torch.testing.assert_close(block(x).double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_published_networks_are_the_default() -> None:
+    for name, own in (("resnet20", "option-a"), ("resnet20-bireal", "option-a"), ("resnet18", "conv")):
+        weights = []
+        for options in ({}, {"activation": "hardtanh", "shortcut": own}):
+            torch.manual_seed(3)
+            weights.append(rbnn.create_model(name, "bi-real", **options).state_dict())
+        assert weights[0].keys() == weights[1].keys()
+        shared = [key for key in weights[0] if not key.endswith("_extra_state")]  # NaN before the first epoch
+        assert all(torch.equal(weights[0][key], weights[1][key]) for key in shared)
 
 
 def test_tiny_gammas_leave_the_shortcuts_alone_at_the_start() -> None:

@@ -3,6 +3,9 @@
     binary layer       1 bit per weight and plane of signs, rounded up to whole bytes for each plane; 4 bytes per factor
                        of a position, and per scale that no affine can take
     batch norm         folded to one affine per channel, y = a·x + b: 8 bytes per channel
+    RPReLU             a slope, and a level for the signs behind it: 8 bytes per channel; its first shift goes into the
+                       affine before.  Where signs are taken around the mean of their picture, its second shift stays an
+                       affine: 12 bytes.  So it is in a float network
     any other layer    4 bytes per parameter
 
 What a binary layer is in bits, its method says, to the export and here (``binary_form``): M planes of the weight times
@@ -15,7 +18,7 @@ MACs are those of convolutions and linear layers for one example; a tap that fal
 a 1-bit MAC once for each pass.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeGuard
 
@@ -26,6 +29,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import BinaryForm
+from rbnn.models import RPReLU
 from rbnn.nn import BinaryLayer, BinaryLinear, evaluation_mode
 
 AFFINE_BYTES = 8
@@ -134,18 +138,25 @@ def costs(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> Costs
     """The costs of any torch model, found by running the first example of ``example_input`` (a batch, or a tuple of
     them) through it in eval mode.  The model is left as it was."""
     calls = _run(model, example_input)
+    forms: dict[nn.Module, BinaryForm | None] = {
+        module: _binary_form(module) for module in model.modules() if isinstance(module, BinaryLayer)
+    }
+    foldable = bool(forms) and not any(form is None or form.centred for form in forms.values())
     layers, training_only, seen = [], 0, set[int]()
     for name, module in _rows(model):
         call = calls.get(module, _Call())
         fresh = [p for p in _own_parameters(module) if id(p) not in seen]  # tied weights are stored once
         seen |= {id(p) for p in fresh}
-        layers.append(_layer(name, module, call, sum(p.numel() for p in fresh)))
+        layer = _layer(name, module, forms.get(module), call, sum(p.numel() for p in fresh))
+        if isinstance(module, RPReLU) and foldable:
+            layer = replace(layer, bytes=layer.bytes - FLOAT_BYTES * len(module.shift_out))
+        layers.append(layer)
         if isinstance(module, BinaryLayer):
             training_only += _training_only(module)
     return Costs(layers, training_only)
 
 
-def _layer(name: str, module: nn.Module, call: "_Call", parameters: int) -> LayerCost:
+def _layer(name: str, module: nn.Module, form: BinaryForm | None, call: "_Call", parameters: int) -> LayerCost:
     weight = getattr(module, "weight", None)
     shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
     float_bytes = FLOAT_BYTES * parameters
@@ -159,7 +170,7 @@ def _layer(name: str, module: nn.Module, call: "_Call", parameters: int) -> Laye
         kind = "linear"
     bits, size, bit_bytes, position_bytes = 32, float_bytes, 0, 0
     binary_macs, float_macs = 0, call.positions * prod(shape)
-    if isinstance(module, BinaryLayer) and (form := _binary_form(module)) is not None:
+    if isinstance(module, BinaryLayer) and form is not None:
         bits = 1
         bit_bytes = len(form.signs) * _packed_bytes(prod(shape)) if parameters else 0
         factors, box = _position_factors(module, form)
