@@ -34,15 +34,16 @@ void max_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span
     k.max_of(taps, count, in.channels, out);
 }
 
-void sum_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span xs, float* out) {
-    std::fill(out, out + in.channels, 0.0f);
-    for (std::size_t y = ys.first; y < ys.last; y += ys.step)
-        for (std::size_t column = xs.first; column < xs.last; column += xs.step)
-            k.add_into(out, x + (y * in.width + column) * in.channels, in.channels);
-}
-
-void divide(float* values, std::size_t n, std::size_t count) {
-    for (std::size_t i = 0; i < n; ++i) values[i] /= static_cast<float>(count);
+// In double, so that the mean of 2²⁷ values is as exact as that of four: the nearest float or, where two are as near, its neighbour.
+void mean_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span xs, std::size_t count, float* out) {
+    for (std::size_t c = 0; c < in.channels; c += kBlockChannels) {
+        const std::size_t n = std::min(kBlockChannels, in.channels - c);
+        double sums[kBlockChannels] = {};
+        for (std::size_t y = ys.first; y < ys.last; y += ys.step)
+            for (std::size_t column = xs.first; column < xs.last; column += xs.step)
+                k.add_into(sums, x + (y * in.width + column) * in.channels + c, n);
+        for (std::size_t i = 0; i < n; ++i) out[c + i] = static_cast<float>(sums[i] / static_cast<double>(count));
+    }
 }
 
 Made make_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry, bool maximum, bool count_padding) {
@@ -58,11 +59,12 @@ Made make_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geom
             const Span ys = span(geometry.y, y);
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
                 const Span xs = columns[x];
-                (maximum ? max_pixel : sum_pixel)(k, in, work.floats(in), ys, xs, to);
-                if (!maximum)
-                    divide(to, out.channels,
-                           count_padding ? counted(geometry.y, y) * counted(geometry.x, x)
-                                         : (ys.last - ys.first) * (xs.last - xs.first));
+                if (maximum)
+                    max_pixel(k, in, work.floats(in), ys, xs, to);
+                else
+                    mean_pixel(k, in, work.floats(in), ys, xs,
+                               count_padding ? counted(geometry.y, y) * counted(geometry.x, x)
+                                             : (ys.last - ys.first) * (xs.last - xs.first), to);
             }
         });
     });
@@ -105,8 +107,10 @@ Made make_adaptive_pool(const Kernels& k, const Buffer& in, const Buffer& out, b
             const Span ys = cell(y, in.height, out.height);
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
                 const Span xs = cell(x, in.width, out.width);
-                (maximum ? max_pixel : sum_pixel)(k, in, work.floats(in), ys, xs, to);
-                if (!maximum) divide(to, out.channels, (ys.last - ys.first) * (xs.last - xs.first));
+                if (maximum)
+                    max_pixel(k, in, work.floats(in), ys, xs, to);
+                else
+                    mean_pixel(k, in, work.floats(in), ys, xs, (ys.last - ys.first) * (xs.last - xs.first), to);
             }
         });
     });
