@@ -218,7 +218,7 @@ def test_binary_layers_are_left_alone() -> None:
     rbnn.binarize_(model, "xnor-net", keep=["0", "3", "15"])
     report = rbnn.binarize_(model, "rbnn", keep=["0", "15"])
     assert report.changed == ["3"]
-    assert [layer._made_by[0] for _, layer in binary_layers(model)] == ["rbnn", "xnor-net", "xnor-net"]
+    assert [layer.method.origin.method for _, layer in binary_layers(model)] == ["rbnn", "xnor-net", "xnor-net"]
 
 
 # keep

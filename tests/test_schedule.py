@@ -71,6 +71,54 @@ def test_every_optimizer_step_is_followed_by_the_methods_own() -> None:
     assert model[1].weight.eq(7).all()
 
 
+class Wrapped(torch.optim.Optimizer):
+    """Around an optimiser, as accelerate and others have them: without a call of the constructor of the class above."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self.skip = False
+
+    @property
+    def param_groups(self) -> list[dict[str, object]]:  # type: ignore[override]
+        return self.optimizer.param_groups
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        if not self.skip:
+            self.optimizer.step()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_steps_of_a_wrapped_optimizer_are_seen(layers: int) -> None:
+    model, optimizer, _ = built()
+    wrapped = Wrapped(optimizer if layers == 1 else Wrapped(optimizer))
+    rbnn.BinarySchedule(model, wrapped, epochs=2).step(0)
+    steps = method_of(model).steps
+    for wrapped.skip in (False, True, False):
+        model(torch.randn(2, 3)).sum().backward()
+        wrapped.step()
+    assert method_of(model).steps - steps == 2 * 2  # two schedules see two steps
+
+
+def test_an_optimizer_of_accelerate_is_seen() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    model, optimizer, _ = built()
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    prepared, wrapped = accelerator.prepare(model, optimizer)
+    rbnn.BinarySchedule(model, wrapped, epochs=2).step(0)
+    for _ in range(4):
+        with accelerator.accumulate(prepared):
+            accelerator.backward(prepared(torch.randn(2, 3)).sum())
+            wrapped.step()
+            wrapped.zero_grad()
+    assert method_of(model).steps == 2 * 2
+
+
+def test_a_schedule_shows_where_it_stands() -> None:
+    _, _, schedule = built()
+    schedule.step(1.5)
+    assert repr(schedule) == "BinarySchedule(binary layers: 1, epoch 1.5 of 4)"
+
+
 def test_a_closure_and_a_scaled_loss_pass_the_hook_too() -> None:
     model, _, _ = built()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)

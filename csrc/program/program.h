@@ -4,8 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/aligned_memory.h"
-#include "program/reader.h"
+#include "program/operation.h"
 
 namespace rbnn {
 

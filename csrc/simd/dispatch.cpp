@@ -1,6 +1,6 @@
 #include "simd/dispatch.h"
 
-#include "base/invalid.h"
+#include "program/operation.h"
 
 namespace rbnn {
 

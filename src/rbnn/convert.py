@@ -3,7 +3,7 @@
 import copy
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
@@ -82,18 +82,20 @@ def binarize_(
         raise NotBinary(_nothing_left(model, report.kept))
 
     # Whatever can fail comes before the first change.
-    chosen = [(layers[name][0], create_method(method, layers[name][0].weight, **options)) for name in report.changed]
-    relus = set[str]()
+    chosen = {name: create_method(method, layers[name][0].weight, **options) for name in report.changed}
+    replaced = set[tuple[str, str]]()
     if relu != "keep":
-        relus = _look_for_relus(model, report, replace=relu == "hardtanh")
-    for layer, made in chosen:
+        replaced = _look_for_relus(model, report, replace=relu == "hardtanh")
+    for name, _ in replaced:
+        chosen[name].origin = replace(chosen[name].origin, relu="hardtanh")  # type: ignore[type-var]
+    for name, made in chosen.items():
+        layer = layers[name][0]
         made.train(layer.training)
         if not layer.weight.requires_grad:
             made.requires_grad_(False)  # a frozen layer stays frozen
         layer.__class__ = _BINARY[_torch_class(layer)]  # type: ignore[assignment]
-        layer._made_by = method, dict(options)  # type: ignore[assignment]
         layer.adopt(made)  # type: ignore[operator]
-    for name in relus:
+    for name in {name for _, name in replaced}:
         _replace(model, model.get_submodule(name))
     return report
 
@@ -200,9 +202,10 @@ class _Tracer(fx.Tracer):
         return leaf or super().is_leaf_module(m, module_qualified_name)
 
 
-def _look_for_relus(model: nn.Module, report: Conversion, replace: bool) -> set[str]:
-    """The names of the ReLU modules that feed a layer of ``report.changed``; what cannot be replaced is warned of."""
-    modules: set[str] = set()
+def _look_for_relus(model: nn.Module, report: Conversion, replace: bool) -> set[tuple[str, str]]:
+    """(layer of ``report.changed``, ReLU module that feeds it), by name, where it is to be replaced; what cannot be is
+    warned of."""
+    found: set[tuple[str, str]] = set()
     try:
         for layer, relu in _relus(model, set(report.changed)):
             if relu is None:
@@ -211,7 +214,7 @@ def _look_for_relus(model: nn.Module, report: Conversion, replace: bool) -> set[
                     "signs carry little; binarize_ cannot replace it: write torch.nn.functional.hardtanh in its place"
                 )
                 continue
-            modules.add(relu)
+            found.add((layer, relu))
             if not replace:
                 report.warnings.append(
                     f"ReLU {relu!r} feeds binary layer {layer!r}: nothing is negative there, so the signs carry "
@@ -226,7 +229,7 @@ def _look_for_relus(model: nn.Module, report: Conversion, replace: bool) -> set[
             return set()  # not knowing is worth a line in the report; not doing what was asked, a warning
     if report.warnings:
         warnings.warn("\n".join(report.warnings), stacklevel=3)
-    return modules if replace else set()
+    return found if replace else set()
 
 
 def _relus(model: nn.Module, changed: set[str]) -> Iterator[tuple[str, str | None]]:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rbnn.errors import ConfigError
 from rbnn.functional import sign_conv2d, sign_conv_possible
 from rbnn.methods import Method, create_method
 
@@ -27,28 +28,48 @@ class _Binary:
 
     def set_method(self, method: str, options: dict[str, Any] | None = None) -> None:
         """Binarize by ``method`` from now on, its scales and rotations started from the present weight."""
-        self._made_by = method, dict(options or {})
-        self.restart_method()
-
-    def restart_method(self) -> None:
-        """Start the method's scales and rotations anew: for after the weight has been replaced."""
-        name, options = self._made_by
-        made, before = create_method(name, self.weight, **options), getattr(self, "method", None)
+        made, before = create_method(method, self.weight, **(options or {})), getattr(self, "method", None)
         if type(before) is type(made):
             made.inherit(before)
         self.adopt(made)
+
+    def restart_method(self) -> None:
+        """Start the method's scales and rotations anew: for after the weight has been replaced."""
+        origin = self.method.origin
+        if origin is None:
+            raise ConfigError(
+                f"{type(self.method).__name__} was made by hand, so nobody knows its options: adopt a new one"
+            )
+        self.set_method(origin.method, origin.options)
+        self.method.origin = origin
 
     def adopt(self, method: Method) -> None:
         """Binarize by this very object from now on."""
         self.method = method
         method.linear = self._linear
 
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() == self.weight.dim() - 1:  # no batch: a method must not take the channels for pictures
+            return self.forward(x[None])[0]
+        self._warn_unstepped()
+        if not x.is_meta and torch.is_autocast_enabled(x.device.type):
+            # Rotations, means and sums of signs need the weight's own precision: autocast is for the other layers.
+            with torch.autocast(x.device.type, enabled=False):
+                return self._forward(x.to(self.weight.dtype))
+        return self._forward(x)
+
+    @abstractmethod
+    def _forward(self, x: Tensor) -> Tensor:
+        """The layer's answer to a batch."""
+
     @abstractmethod
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
         """The layer's map without bias."""
 
     def _warn_unstepped(self) -> None:
-        if self.training and self.method.progress is None and torch.is_grad_enabled():
+        # A method that needs an example gets it by a forward pass before there is an optimiser, in whatever mode.
+        unstepped = self.method.progress is None and not self.method.needs_example
+        if self.training and unstepped and torch.is_grad_enabled():
             warnings.warn(
                 "training a binary layer whose schedule was never stepped: make "
                 "schedule = rbnn.BinarySchedule(model, optimizer, epochs) and call schedule.step(epoch)",
@@ -57,7 +78,9 @@ class _Binary:
             self.method.progress = 0.0
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, method={self._made_by[0]!r}"  # type: ignore[misc]
+        origin = self.method.origin
+        name = type(self.method).__name__ if origin is None else origin.method
+        return f"{super().extra_repr()}, method={name!r}"  # type: ignore[misc]
 
 
 class _BinaryConv(_Binary):
@@ -71,10 +94,7 @@ class _BinaryConv(_Binary):
     padding_mode: Literal["zeros", "reflect", "replicate", "circular"]
     _conv_forward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
-    def forward(self, x: Tensor) -> Tensor:
-        if x.dim() == self.weight.dim() - 1:  # no batch: a method must not take the channels for pictures
-            return self.forward(x[None])[0]
-        self._warn_unstepped()
+    def _forward(self, x: Tensor) -> Tensor:
         y = self.method.output(self._convolved(x, self.method.weight(self.weight)), x)
         return y if self.bias is None else y + self.bias.reshape(-1, *[1] * (y.dim() - 2))
 
@@ -111,10 +131,7 @@ class BinaryConv2d(_BinaryConv, nn.Conv2d):
 class BinaryLinear(_Binary, nn.Linear):
     """``torch.nn.Linear`` with ±1 weights and ±1 inputs."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        if x.dim() == 1:
-            return self.forward(x[None])[0]
-        self._warn_unstepped()
+    def _forward(self, x: Tensor) -> Tensor:
         y = self.method.output(self._linear(self.method.activation(x), self.method.weight(self.weight)), x)
         return y if self.bias is None else y + self.bias
 

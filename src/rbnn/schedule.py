@@ -27,8 +27,14 @@ class BinarySchedule:
             raise ConfigError(f"a schedule needs at least one epoch, got {epochs}")
         self.layers = list(binary_layers(model))
         self.epochs, self.epoch = epochs, 0.0
+        optimizer = _innermost(optimizer)
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for name, layer in self.layers:
+            if layer.method.needs_example:
+                raise ConfigError(
+                    f"the method of binary layer {name!r} has parameters whose size follows from the picture: run one "
+                    "batch through the model before the optimizer and the schedule are made"
+                )
             for part, parameter in layer.named_parameters():
                 if parameter.requires_grad and id(parameter) not in held:
                     raise ConfigError(
@@ -40,6 +46,9 @@ class BinarySchedule:
         optimizer.register_step_pre_hook(self._before_optimizer_step)
         optimizer.register_step_post_hook(self._after_optimizer_step)
 
+    def __repr__(self) -> str:
+        return f"BinarySchedule(binary layers: {len(self.layers)}, epoch {self.epoch:g} of {self.epochs})"
+
     def step(self, epoch: float) -> None:
         """Begin ``epoch`` (0 … epochs − 1), or a fraction of it."""
         if not 0 <= epoch <= self.epochs:
@@ -48,7 +57,8 @@ class BinarySchedule:
         with torch.no_grad():
             for name, layer in self.layers:
                 try:
-                    layer.method.begin_epoch(layer.weight, epoch, self.epochs)
+                    with torch.autocast(layer.weight.device.type, enabled=False):
+                        layer.method.begin_epoch(layer.weight, epoch, self.epochs)
                 except (TrainingError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
                     reason = str(error).partition("\n")[0]
                     raise TrainingError(f"binary layer {name!r} at the start of epoch {epoch:g}: {reason}") from None
@@ -76,6 +86,14 @@ class BinarySchedule:
         if int(state["epochs"]) > self.epochs:
             raise ConfigError(f"the schedule was saved for {int(state['epochs'])} epochs, this one has {self.epochs}")
         self.epoch = float(state["epoch"])
+
+
+def _innermost(optimizer: Optimizer) -> Optimizer:
+    """The optimiser inside wrappers such as accelerate's and Lightning's.  Its steps are the real ones: the wrapper
+    leaves some out while gradients accumulate, or when they are not finite."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inner
+    return optimizer
 
 
 def changed_behind_the_schedule(model: nn.Module) -> list[str]:

@@ -97,10 +97,22 @@ def test_case_1_takes_any_size() -> None:
 @pytest.mark.parametrize("case", [2, 3, 4])
 def test_parameters_that_an_optimizer_cannot_hold_are_refused(case: int) -> None:
     layer = layer_of(case)
+    with pytest.raises(ConfigError, match="one batch through the model before the optimizer"):
+        rbnn.BinarySchedule(layer, torch.optim.SGD(layer.parameters(), 0.1), 2)
+
+
+@pytest.mark.parametrize("case", [2, 3, 4])
+def test_the_example_may_be_a_forward_in_train_mode(case: int) -> None:
+    """It is no training yet: nothing is warned of, and the schedule can be made afterwards."""
+    layer = layer_of(case)
+    assert layer.training
+    x = torch.randn(1, 5, 7, 6, dtype=torch.float64)
+    layer(x)
+    assert not layer.method.needs_example
     schedule = rbnn.BinarySchedule(layer, torch.optim.SGD(layer.parameters(), 0.1), 2)
     schedule.step(0)
-    with pytest.raises(ConfigError, match="one batch through the model before the optimizer"):
-        layer(torch.zeros(1, 5, 7, 6, dtype=torch.float64))
+    layer(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -19,7 +19,7 @@ from rbnn.functional.estimators import (
     sign,
     training_aware,
 )
-from rbnn.functional.filters import mean_magnitude, per_filter
+from rbnn.functional.filters import in_single, mean_magnitude, per_filter
 from rbnn.functional.measures import (
     angle,
     cosine,
@@ -57,6 +57,7 @@ __all__ = [
     "flip_rate",
     "floored",
     "gain",
+    "in_single",
     "mean_magnitude",
     "norm_add_hardtanh",
     "norm_add_hardtanh_possible",

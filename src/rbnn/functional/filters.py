@@ -1,5 +1,6 @@
 """A filter is what makes one output channel: ``w[o]`` of a weight (O, C, kh, kw) or (O, C)."""
 
+import torch
 from torch import Tensor
 
 
@@ -11,3 +12,8 @@ def mean_magnitude(w: Tensor) -> Tensor:
 def per_filter(values: Tensor, w: Tensor) -> Tensor:
     """One value per filter, in a shape that multiplies ``w``."""
     return values.reshape(-1, *[1] * (w.dim() - 1))
+
+
+def in_single(values: Tensor) -> Tensor:
+    """At least float32: half precision has neither singular values nor anything as small as 1e-8."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -44,7 +44,8 @@ def random_orthogonal(n: int, generator: torch.Generator | None = None) -> Tenso
     q: Tensor
     r: Tensor
     q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator))
-    return (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).float()
+    # Q comes column by column; file formats take contiguous tensors alone.
+    return (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).float().contiguous()
 
 
 def polar_factor(g: Tensor) -> Tensor:

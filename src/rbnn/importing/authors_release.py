@@ -23,6 +23,7 @@ from rbnn.data.cifar100 import CIFAR100
 from rbnn.data.image_folder import MEAN, STD
 from rbnn.errors import CheckpointError, ConfigError, UnknownName
 from rbnn.models import MODELS
+from rbnn.nn import binary_layers
 from rbnn.training import checkpoint
 from rbnn.training.checkpoint import InputContract
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
@@ -81,11 +82,12 @@ def import_checkpoint(path: Path, model: str = "", classes: tuple[str, ...] = ()
     # What they do not keep in a layer: the epoch of its last rotation, and e/E, which decides on gradients alone.
     done = state.get("epoch")
     last = max(done - 1, 0) if isinstance(done, int) else config.epochs
+    for layer, module in binary_layers(network):
+        module.method.progress = min(last / config.epochs, 1.0)
+        weights[f"{layer}.method._extra_state"] = module.method.get_extra_state()
     for key, value in network.state_dict().items():
         if key.endswith(".method.rotated_at"):
             weights[key] = torch.full_like(value, last)
-        elif key.endswith("._extra_state"):
-            weights[key] = torch.full_like(value, min(last / config.epochs, 1.0))
     checkpoint.load_weights(network, weights, path)
     return Imported(network, config, contract)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.functional import Binarization, Derivative, estimator, sharpness_and_gain, sign
 from rbnn.methods._form import BinaryForm
+from rbnn.methods._origin import Origin, decoded, encoded
 
 T_MIN, T_MAX = -2.0, 1.0
 """``t = 10^(T_MIN + e/E (T_MAX − T_MIN))``, the paper's range."""
@@ -22,6 +23,9 @@ class Method(nn.Module, ABC):
     A subclass gives ``weight``, and ``binarization`` or ``activation``; the rest has defaults.  Its constructor takes
     the layer's initial weight and keyword options; the keywords are what ``options`` in a recipe may set.
     """
+
+    origin: Origin | None = None
+    """What it was made with; None for one that was made without the registry."""
 
     progress: float | None = None
     """e/E as of the last ``begin_epoch``; None until the schedule has been stepped."""
@@ -92,11 +96,11 @@ class Method(nn.Module, ABC):
         begins anew at epoch 0.  False, and nothing is changed, where it is another method or its tensors have other
         shapes."""
         own, theirs = self.state_dict(), before.state_dict()
-        shapes = [{name: tensor.shape for name, tensor in each.items()} for each in (own, theirs)]
+        shapes = [{name: t.shape for name, t in each.items() if name != "_extra_state"} for each in (own, theirs)]
         if type(before) is not type(self) or shapes[0] != shapes[1]:
             return False
         progress = self.progress
-        self.load_state_dict(theirs)
+        self.load_state_dict(theirs, strict=False)  # options may be others
         self.progress = progress
         return True
 
@@ -144,11 +148,32 @@ class Method(nn.Module, ABC):
         ``layer.weight`` names the weight of the layer, whose factor is else 1."""
         return {}
 
-    # What ``begin_epoch`` left behind must survive a checkpoint; a tensor, so that any file format can hold it.
+    def extra_repr(self) -> str:
+        return "" if self.origin is None else ", ".join(f"{k}={v!r}" for k, v in self.origin.options.items())
+
+    # What ``begin_epoch`` left behind, and what the layer was made with, must survive a checkpoint.
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([float("nan") if self.progress is None else self.progress], dtype=torch.float64)
+        return encoded(self.origin, self.progress)
 
     def set_extra_state(self, state: Any) -> None:
         self.version_of_weight = None
-        (progress,) = state.tolist()
-        self.progress = None if progress != progress else progress
+        self.progress = decoded(state)[1]
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Tensor],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        *rest: Any,
+    ) -> None:
+        key = prefix + "_extra_state"
+        if self.origin is not None and key in state_dict:
+            difference = self.origin.difference(decoded(state_dict[key])[0])
+            if difference:  # an unexpected key: torch refuses it unless strict=False
+                unexpected_keys.append(f"{key} ({difference}: make it with the same, or load with strict=False)")
+        super()._load_from_state_dict(  # type: ignore[no-untyped-call]
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, *rest
+        )

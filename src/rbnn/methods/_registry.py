@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.methods._method import Method
+from rbnn.methods._origin import Origin
 
 METHODS: dict[str, type[Method]] = {}
 Class = TypeVar("Class", bound=type[Method])
@@ -65,4 +66,6 @@ def create_method(name: str, weight: Tensor, **options: Any) -> Method:
         raise ConfigError(
             "method 'float' binarizes nothing: use torch.nn's own layers, or create_model(method='float')"
         )
-    return METHODS[name](weight, **options)
+    made = METHODS[name](weight, **options)
+    made.origin = Origin(name, method_options(name) | options)
+    return made

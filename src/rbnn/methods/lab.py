@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import Binarization, sign, straight_through
+from rbnn.functional import Binarization, in_single, sign, straight_through
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
@@ -42,8 +42,8 @@ class LAB(Method):
     @torch.no_grad()
     def scale(self, w: Tensor) -> Tensor:
         """α, one number."""
-        curvature = self.moment.sqrt() + FLOOR
-        return (curvature * w.abs()).sum() / curvature.sum()
+        curvature = in_single(self.moment).sqrt() + FLOOR
+        return ((curvature * w.abs()).sum() / curvature.sum()).to(w)
 
     def weight(self, w: Tensor) -> Tensor:
         return straight_through(self.scale(w) * sign(w), w)

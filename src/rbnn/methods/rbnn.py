@@ -13,6 +13,7 @@ from rbnn.functional import (
     binarize,
     estimator,
     floored,
+    in_single,
     mean_magnitude,
     optimise_rotation,
     per_filter,
@@ -152,8 +153,8 @@ class RBNN(Method):
             return
         if not bool(torch.isfinite(w).all()):
             raise TrainingError("a weight is not finite, so there is no rotation for it: lower the learning rate")
-        flat = standardise(w).reshape(self.groups, -1)
-        r1, r2 = optimise_rotation(flat, self.R1, self.R2, self.cycles)
+        flat = standardise(in_single(w)).reshape(self.groups, -1)
+        r1, r2 = optimise_rotation(flat, in_single(self.R1), in_single(self.R2), self.cycles)
         if not bool(torch.isfinite(r1).all() and torch.isfinite(r2).all()):
             raise TrainingError("its rotation is not finite: lower the learning rate")
         self.R1.copy_(r1)

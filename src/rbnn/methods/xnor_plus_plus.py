@@ -90,11 +90,6 @@ class XNORPlusPlus(Method):
             return y
         size = tuple(y.shape[2:])
         if self.size is None:
-            if self.progress is not None:
-                raise ConfigError(
-                    "method 'xnor++' learns a factor per position and has not seen a picture yet: "
-                    "run one batch through the model before the optimizer and the schedule are made"
-                )
             self._set_size(size)
         elif self.size != size:
             known, given = ("×".join(map(str, each)) for each in (self.size, size))

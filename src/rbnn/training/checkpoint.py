@@ -192,12 +192,16 @@ def load_weights(model: nn.Module, weights: Any, path: Path) -> None:
         if name not in own or name not in weights:
             where = "only in the checkpoint" if name not in own else "not in the checkpoint"
             raise CheckpointError(f"{path} is of another network: {name} is {where}")
+        if name.endswith("._extra_state"):  # of a method, which reads it itself
+            continue
         if own[name].shape != weights[name].shape:
             raise CheckpointError(
                 f"{path} is of another network: {name} has shape {tuple(weights[name].shape)}, "
                 f"expected {tuple(own[name].shape)}"
             )
-        progress = name.endswith("._extra_state")  # NaN before the first epoch
-        if own[name].is_floating_point() and not progress and not bool(torch.isfinite(weights[name]).all()):
+        if own[name].is_floating_point() and not bool(torch.isfinite(weights[name]).all()):
             raise CheckpointError(f"{path} holds values of {name} that are not finite: its training went wrong")
-    model.load_state_dict(weights)
+    try:
+        model.load_state_dict(weights)
+    except (RuntimeError, ConfigError) as error:
+        raise CheckpointError(f"{path} is of another network: {str(error).splitlines()[-1].strip()}") from None
