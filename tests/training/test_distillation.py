@@ -1,6 +1,5 @@
 """Distillation: its loss is the formula, a run with a teacher learns from it, and nothing else changes."""
 
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -8,23 +7,12 @@ import pytest
 import torch
 from runs import assert_same_run, log_of, small, state_of
 from scipy.special import log_softmax
+from stopped_run import StopAt
 
 from rbnn.errors import CheckpointError, ConfigError
 from rbnn.training.checkpoint import load_network
 from rbnn.training.distillation import SHARE, TEMPERATURE, distillation_loss
-from rbnn.training.loop import Progress, train
-
-
-class StopAt(Progress):
-    """Ends a run at a step, as Ctrl-C would."""
-
-    def __init__(self, step: int) -> None:
-        self.left = step
-
-    def step(self, images: int, loss: float, top1: float) -> None:
-        self.left -= 1
-        if not self.left:
-            signal.raise_signal(signal.SIGINT)
+from rbnn.training.loop import train
 
 
 def test_the_loss_is_the_formula() -> None:

@@ -71,7 +71,8 @@ def test_log_has_the_documented_keys(uninterrupted: Path) -> None:
     model = load_network(uninterrupted).model
     for entry in entries:
         run_keys = {"epoch", "lr", "loss", "train_top1", "test_loss", "top1", "top5", "images_per_second", "layers"} | {
-            "notices"
+            "notices",
+            "evaluated_on",
         }
         assert set(entry) == run_keys
         assert 0 <= entry["top1"] <= entry["top5"] <= 100
@@ -113,6 +114,18 @@ def test_tensorboard_has_what_the_log_has(uninterrupted: Path) -> None:
         for name, figures in entry["layers"].items():
             for key, value in figures.items():
                 assert curves[f"{key}/{name}"][epoch] == (epoch, pytest.approx(value))
+
+
+def test_a_run_from_before_a_field_existed_resumes(tmp_path: Path) -> None:
+    """What it did not write down is as it was then: the default."""
+    train(small(tmp_path, epochs=1))
+    for name in ("last.pt", "best.pt"):
+        state = torch.load(tmp_path / name, weights_only=True)
+        for field in ("activation", "shortcut", "validation"):
+            del state["config"][field]
+        torch.save(state, tmp_path / name)
+    train(small(tmp_path, resume=True))
+    assert len(log_of(tmp_path)) == 2
 
 
 def test_best_is_the_best_epoch_and_last_the_last(uninterrupted: Path) -> None:

@@ -76,9 +76,10 @@ class Watch(Progress):
 
     def epoch(self, entry: dict[str, Any]) -> None:
         if not self.bars.disable:
+            judged = "held-out" if entry["evaluated_on"] == "validation" else "test"
             self.bars.console.print(
                 f"epoch {entry['epoch']:>3}  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  "
-                f"test {entry['top1']:.2f} %  {entry['images_per_second']:,.0f} images/s"
+                f"{judged} {entry['top1']:.2f} %  {entry['images_per_second']:,.0f} images/s"
             )
         self.bars.reset(self.now, description=f"epoch {entry['epoch'] + 1}", total=self.steps)
 
@@ -126,9 +127,16 @@ def report(config: TrainConfig, result: Result) -> None:
             table.add_row(name, *(_cell(key, figures.get(key)) for key in shown))
         console.print(table)
     last = result.last
+    if config.validation:
+        accuracy = (
+            f"accuracy on {config.validation:,} held-out training images {last['top1']:.2f} % (best "
+            f"{result.best_top1:.2f} %); test accuracy after the last epoch {last['last_test_top1']:.2f} %, "
+            f"top-5 {last['last_test_top5']:.2f} %"
+        )
+    else:
+        accuracy = f"test accuracy {last['top1']:.2f} % (best {result.best_top1:.2f} %), top-5 {last['top5']:.2f} %"
     console.print(
-        f"{config.model} {config.method} on {config.data}: test accuracy {last['top1']:.2f} % "
-        f"(best {result.best_top1:.2f} %), top-5 {last['top5']:.2f} %, {config.epochs} epochs, run in {result.out}",
+        f"{config.model} {config.method} on {config.data}: {accuracy}, {config.epochs} epochs, run in {result.out}",
         highlight=False,
         soft_wrap=True,
     )

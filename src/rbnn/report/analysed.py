@@ -1,5 +1,6 @@
 """A run and all that is measured of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import realpath
@@ -15,6 +16,7 @@ from rbnn.packed.session import choose_kernels
 from rbnn.report.gradients import Gradient, gradients, reached
 from rbnn.report.layers import Layer, layers
 from rbnn.report.run_directory import Run
+from rbnn.training.log import evaluated_on
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Analysed:
         return costs(network.model, torch.zeros(1, network.contract.channels, size, size))
 
     def best(self) -> dict[str, float]:
-        """The log's entry with the best test accuracy, the first of equals."""
+        """The log's entry with the best accuracy, the first of equals."""
         return max(self.run.epochs, key=lambda entry: entry["top1"])
 
     def over_training(self, key: str) -> list[tuple[int, list[float]]]:
@@ -110,3 +112,8 @@ def packed_files(runs: list[Run], given: list[Path]) -> list[tuple[Path, str]]:
         for path in sorted(run.path.glob("*.rbnn")):
             found.setdefault(realpath(path), (path, f"{run.name}/{path.name}"))
     return list(found.values())
+
+
+def judged_on(runs: Sequence[Analysed]) -> str:
+    """What the accuracies of the epochs were measured on."""
+    return " or ".join(dict.fromkeys(evaluated_on(entry) for each in runs for entry in each.run.epochs[:1]))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from rbnn.report.analysed import Analysed, Timed
+from rbnn.report.analysed import Analysed, Timed, judged_on
 from rbnn.report.layers import GAUSSIAN_ANGLE, GAUSSIAN_NEAR_ONE, Layer
 from rbnn.report.paper_figures import HALF
 from rbnn.text import as_range, as_size, listed
@@ -37,9 +37,9 @@ def _accuracies(runs: Sequence[Analysed]) -> list[str]:
     if len(known) < 2:
         return []
     order = ", ".join(f"{each.name} {each.best()['top1']:.2f} %" for each in known)
-    sentences = [f"Best test accuracy: {order}."]
-    budgets = {(each.run.config.data, each.run.config.limit, len(each.run.epochs)) for each in known}
-    if len(budgets) > 1:
+    sentences = [f"Best accuracy on the {judged_on(known)}: {order}."]
+    configs = [(each.run.config, len(each.run.epochs)) for each in known]
+    if len({(config.data, config.limit, config.validation, epochs) for config, epochs in configs}) > 1:
         sentences.append(
             "The runs saw different data or numbers of epochs, so their accuracies do not compare directly."
         )
@@ -50,13 +50,22 @@ def _accuracy(each: Analysed) -> list[str]:
     if not each.run.epochs:
         return []
     best, last = each.best(), each.run.epochs[-1]
-    text = f"Reached {best['top1']:.2f} % on the test set of {each.run.config.data} in epoch {best['epoch'] + 1:.0f}"
+    on = f"the {judged_on([each])} of {each.run.config.data}"
+    text = f"Reached {best['top1']:.2f} % on {on} in epoch {best['epoch'] + 1:.0f}"
     if best["top1"] - last["top1"] >= 0.005:
         text += f" and ended at {last['top1']:.2f} %"
     gap = last["train_top1"] - last["top1"]
     if abs(gap) > 5:
         text += f"; that is {abs(gap):.1f} points {'below' if gap > 0 else 'above'} the accuracy in training"
-    return [text + "."]
+    sentences = [text + "."]
+    if each.run.config.validation:
+        looked = last.get("last_test_top1")
+        sentences.append(
+            f"The epoch was chosen on {each.run.config.validation:,} training images that were held out, without a "
+            "look at the test set"
+            + (f"; that was evaluated once, after the last epoch: {looked:.2f} %." if looked is not None else ".")
+        )
+    return sentences
 
 
 def _angles(each: Analysed) -> list[str]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rbnn.costs.model import Costs
-from rbnn.report.analysed import Analysed, Timed
+from rbnn.report.analysed import Analysed, Timed, judged_on
 from rbnn.report.cost_figures import cost_figure, time_figure
 from rbnn.report.figures import Figure, approximation, curve, histograms, per_layer, spread
 from rbnn.report.gradients import Gradient
@@ -49,10 +49,11 @@ def _curves(runs: list[Analysed]) -> list[Figure]:
     different = list({tuple(entry["lr"] for entry in each.run.epochs): each for each in reversed(runs)}.values())[::-1]
     return [
         curve(runs, "accuracy", "Accuracy", "% top-1",
-              "Share of the test set's pictures whose first answer is right, after each epoch; the higher the better.",
+              f"Share of the pictures ({judged_on(runs)}) whose first answer is right, after each epoch; the higher "
+              "the better.",
               "top1", ("train_top1", "Thin and dotted: training pictures; far above means learning by heart.")),
         curve(runs, "loss", "Loss", "cross entropy",
-              "What training minimises, on the test set; lower is better.",
+              f"What training minimises, on the {judged_on(runs)}; lower is better.",
               "test_loss", ("loss", "Thin and dotted: training pictures.")),
         curve(different, "lr", "Learning rate", "learning rate",
               "Step size of the optimiser at the end of each epoch: a linear warm-up, then a cosine to 0."

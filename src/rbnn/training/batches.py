@@ -32,7 +32,7 @@ class Batches:
     each batch. Training shuffles, augments and drops the last, incomplete batch (a set smaller than a batch
     is one batch). Evaluation keeps every picture: each process gets a contiguous part of the set, and their
     numbers of batches may differ by one. `workers` processes decode picture files; sets in memory need none.
-    `limit` uses only so many pictures, always the same ones.
+    `only` names the places of the pictures to use; `limit` uses only so many of them, always the same ones.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Batches:
         workers: int = 0,
         image_size: int | None = None,
         limit: int | None = None,
+        only: NDArray[np.int64] | None = None,
     ) -> None:
         if batch_size < 1 or batch_size % world:
             raise ConfigError(f"batch_size should be a positive multiple of {world} processes, not {batch_size}")
@@ -62,7 +63,8 @@ class Batches:
         self._rank = rank
         self._workers = workers
         self._size = image_size or dataset.image_size
-        self._chosen = _subset(len(dataset), limit)
+        places = np.arange(len(dataset)) if only is None else only
+        self._chosen = places[_subset(len(places), limit)]
         count = len(self._chosen)
         whole = min(batch_size, count) if train else batch_size
         if whole % world:

@@ -18,7 +18,7 @@ LARGEST_RECIPE = 1 << 20
 PATHS = ("data_dir", "out", "start_from", "teacher")
 RATES = ("lr", "binary_lr", "momentum", "weight_decay", "warmup")
 CHOICES = ("activation", "shortcut", "decay", "batch_norm")
-COUNTS = ("seed", "limit", "image_size", "workers", "threads")
+COUNTS = ("seed", "limit", "validation", "image_size", "workers", "threads")
 MOST_THREADS = 1024
 """More than any machine has; OpenMP dies of numbers that are typing errors."""
 
@@ -90,6 +90,9 @@ class TrainConfig:
     """Everything random follows from it."""
     limit: int = 0
     """Use only so many training images, always the same ones; 0 uses all."""
+    validation: int = 0
+    """Hold out so many training images, equally many of each class and always the same ones: the best epoch is chosen
+    on them, and the test set is looked at after the last epoch alone. 0 looks at it after each epoch."""
     image_size: int = 0
     """Side of the pictures that the network sees; 0 takes the data set's own."""
     workers: int = 2

@@ -11,7 +11,13 @@ from rbnn.files import write_whole
 LOG = "log.jsonl"
 LARGEST_LOG = 1 << 28
 NUMBERS = ("lr", "loss", "train_top1", "test_loss", "top1", "top5")
-"""What every epoch of a log has, beside the figures of its layers."""
+"""What every epoch of a log has, beside the figures of its layers.  The last three are of the test set.  In a run with
+held-out images (``evaluated_on`` is ``validation``) they are of those, and its last epoch has ``last_test_top1``."""
+
+
+def evaluated_on(entry: dict[str, Any]) -> str:
+    """What the accuracy of an epoch was measured on, in words."""
+    return "held-out training images" if entry.get("evaluated_on") == "validation" else "test set"
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -23,11 +23,12 @@ from rbnn.nn import penalty
 from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
 from rbnn.training.batches import Batches
-from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, as_toml, difference
+from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, as_toml, difference, from_table
 from rbnn.training.diagnosis import broken_gradient, broken_output, gradients_finite, notices
 from rbnn.training.distillation import Teacher, distillation_loss
 from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_parallel, processes
 from rbnn.training.evaluate import evaluate
+from rbnn.training.held_out import split
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
 from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
@@ -111,11 +112,15 @@ class _Run:
         self.contract = checkpoint.InputContract.of(train_set, config.image_size)
         shares: dict[str, Any] = {"seed": config.seed, "rank": those.rank, "world": those.world}
         shares |= {"workers": config.workers, "image_size": self.contract.image_size}
-        self.batches = Batches(train_set, config.batch_size, train=True, limit=config.limit or None, **shares)
+        learnt, held_out = split(train_set, config.validation) if config.validation else (None, None)
+        limit = config.limit or None
+        self.batches = Batches(train_set, config.batch_size, train=True, limit=limit, only=learnt, **shares)
         test_set = data.load(config.data, config.data_dir, "test")
         if test_set.classes != train_set.classes:
             raise DataError(f"training and test set of {config.data} have different classes: they must be the same")
-        self.test_batches = Batches(test_set, config.batch_size, train=False, **shares)
+        self.test_batches = self.judges = Batches(test_set, config.batch_size, train=False, **shares)
+        if held_out is not None:
+            self.judges = Batches(train_set, config.batch_size, train=False, only=held_out, **shares)
 
         self.model = checkpoint.build(config, self.contract)
         continued: set[str] = set()
@@ -155,8 +160,10 @@ class _Run:
     def _resume(self, last: Path) -> None:
         state, trouble = checkpoint.load_last(self.out)
         try:
-            epochs = max(state["config"]["epochs"], self.config.epochs)  # a run may be made longer
-            changed = difference(state["config"] | {"epochs": epochs}, as_table(self.config))
+            # Fields that it does not have are at their defaults.
+            before = as_table(from_table(state["config"], source=f"checkpoint {last}"))
+            epochs = max(before["epochs"], self.config.epochs)  # a run may be made longer
+            changed = difference(before | {"epochs": epochs}, as_table(self.config))
             if changed:
                 raise CheckpointError(f"{last} was trained with {changed}: change it back to resume")
             checkpoint.load_weights(self.model, state["model"], last)
@@ -301,19 +308,23 @@ class _Run:
         self.processes.require_same(self._agreed(), f"at the end of epoch {self.epoch}")
         sums = self.sums
         self.processes.share_from_first(self.model)  # running statistics of batch norm
-        tested = evaluate(self.model, self.test_batches, self.processes)
+        tested = evaluate(self.model, self.judges, self.processes)
+        last_look = self.config.validation and self.epoch + 1 == self.config.epochs
+        at_last = evaluate(self.model, self.test_batches, self.processes) if last_look else {}
         if not isfinite(tested["loss"]):
             raise self._diverged(f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch}")
         if self.log is not None:
             layers = layer_figures(self.model, self.initial, self.previous)
             entry = {
                 "epoch": self.epoch,
+                "evaluated_on": "validation" if self.config.validation else "test",
                 "lr": self.rate,
                 "loss": sums.loss / sums.images,
                 "train_top1": 100 * sums.hit1 / sums.images,
                 "test_loss": tested["loss"],
                 "top1": tested["top1"],
                 "top5": tested["top5"],
+                **{f"last_test_{key}": value for key, value in at_last.items()},
                 "images_per_second": sums.images / sums.seconds,
                 "layers": layers,
                 "notices": notices(self.model, layers, self.rate / self.config.lr if self.config.lr else 0.0),
