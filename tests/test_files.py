@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import pytest
 
-from rbnn.files import check_place, write_whole
+from rbnn.files import check_place, keep_as, write_whole
 
 
 class Interrupted(BaseException):
@@ -127,3 +127,69 @@ write_whole(Path({str(path)!r}), write)
     # And what the kill left behind is in nobody's way.
     write_whole(path, lambda file: file.write(b"newer"))
     assert path.read_bytes() == b"newer"
+
+
+# Links and what is no ordinary file
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    file, link, second = tmp_path / "far" / "file", tmp_path / "link", tmp_path / "second"
+    link.symlink_to(file)
+    second.symlink_to(link)
+    for text in (b"one", b"two"):  # at first it leads nowhere
+        write_whole(second, lambda out, text=text: out.write(text))
+        assert file.read_bytes() == text
+    assert link.is_symlink()
+    assert second.is_symlink()
+    assert list((tmp_path / "far").iterdir()) == [file]
+
+
+def test_a_second_name_is_not_given_to_a_link(tmp_path: Path) -> None:
+    file, link, kept = tmp_path / "file", tmp_path / "link", tmp_path / "kept"
+    file.write_bytes(b"old")
+    link.symlink_to(file)
+    keep_as(link, kept)
+    write_whole(link, lambda out: out.write(b"new"))
+    assert (file.read_bytes(), kept.read_bytes()) == (b"new", b"old")
+
+
+def test_permissions_stay(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    write_whole(path, lambda out: out.write(b"new"))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_no_ordinary_file_is_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("pipe", "link", "loop"):
+        for attempt in (check_place, lambda path: write_whole(path, lambda out: out.write(b"new"))):
+            with pytest.raises(OSError, match=r"not an ordinary file|symbolic links"):
+                attempt(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "loop", "pipe"]
+    assert (tmp_path / "link").readlink() == Path("/dev/null")
+
+
+@pytest.mark.parametrize("where", ["a file", "a pipe"])
+def test_the_devices_of_the_own_output_are_refused(where: str, tmp_path: Path) -> None:
+    """``-o /dev/stdout > file`` would give the file another inode than the one that the shell has opened; root would
+    replace the link in /dev by a file.  A link of our own leads there, so that a failure harms nothing."""
+    link, file = tmp_path / "stdout", tmp_path / "file"
+    link.symlink_to("/proc/self/fd/1")
+    script = f"from pathlib import Path; from rbnn.files import check_place; check_place(Path({str(link)!r}))"
+    with file.open("wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            stdout=out if where == "a file" else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    says = "it is where this command's own output goes" if where == "a file" else "not an ordinary file"
+    assert says in done.stderr.splitlines()[-1]
+    assert link.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "stdout"]

@@ -11,6 +11,7 @@
     ├── PackError                 a packed file that is missing, broken, of a newer version or not one at all
     ├── InputError                an array that is not what the network takes
     └── TrainingError             training cannot go on (a loss that is not finite, ranks that drifted)
+        └── LostWorker            a process that decodes pictures has died
 
 The command line prints the sentence and ends with exit code 2.
 """
@@ -75,3 +76,7 @@ class InputError(RbnnError):
 
 class TrainingError(RbnnError):
     """Training cannot go on: a loss that is not finite, ranks that drifted apart."""
+
+
+class LostWorker(TrainingError):
+    """A process that decodes pictures has died."""

@@ -27,10 +27,17 @@ MOMENTS = (
 )
 
 
-def start(words: list[str], said: Path, moment: str = "", count: int = 1, signals: tuple[int, ...] = ()) -> BaseProcess:
-    """``rbnn WORDS``, which gets the signals the ``count``-th time that it comes to the moment; ``said`` gets what it
-    prints."""
-    process = server().Process(target=run, args=(words, said, moment, count, signals))
+def start(
+    words: list[str],
+    said: Path,
+    moment: str = "",
+    count: int = 1,
+    signals: tuple[int, ...] = (),
+    whom: str = "itself",
+) -> BaseProcess:
+    """``rbnn WORDS``.  ``whom`` (itself, its group of processes, or one of its workers) gets the signals the
+    ``count``-th time that it comes to the moment; ``said`` gets what it prints."""
+    process = server().Process(target=run, args=(words, said, moment, count, signals, whom))
     process.start()
     return process
 
@@ -44,7 +51,8 @@ def server() -> ForkServerContext:
     return context
 
 
-def run(words: list[str], said: Path, moment: str, count: int, signals: tuple[int, ...]) -> None:
+def run(words: list[str], said: Path, moment: str, count: int, signals: tuple[int, ...], whom: str) -> None:
+    os.setsid()
     handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
@@ -59,11 +67,23 @@ def run(words: list[str], said: Path, moment: str, count: int, signals: tuple[in
             left -= 1
             if left == 0:
                 for number in signals:
-                    os.kill(os.getpid(), number)
+                    _send(number, whom)
 
     if moment:
         _watch(come)
     sys.exit(main(words))
+
+
+def _send(number: int, whom: str) -> None:
+    if whom == "itself":
+        os.kill(os.getpid(), number)
+    elif whom == "group":
+        os.killpg(0, number)
+    else:
+        worker = multiprocessing.active_children()[0]
+        assert worker.pid is not None
+        os.kill(worker.pid, number)
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)  # dead, and left for its parent to find
 
 
 def _watch(come: Callable[[str], None]) -> None:

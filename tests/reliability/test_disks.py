@@ -11,6 +11,8 @@ from killed_run import KILL, code_of, start
 from runs import assert_same_run, state_of
 from short_runs import command
 
+from rbnn.training.directory import LOCK
+
 Damage = Callable[[Path], None]
 
 
@@ -137,6 +139,7 @@ def test_both_checkpoints_damaged(stopped: Path, tmp_path: Path, fault: Fault) -
     out, said = shutil.copytree(stopped, tmp_path / "run"), tmp_path / "said"
     for name in ("last.pt", "previous.pt"):
         cut_at(0.5)(out / name)
+    (out / LOCK).unlink()  # of the run that was killed; the next one takes it, and takes it away
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     with fault("damaged checkpoint"):
         assert code_of(start([*command(out), "--resume"], said)) == 2

@@ -5,6 +5,7 @@ from its place in that order. So a run that resumes in the middle of an epoch se
 seen, and several processes together see exactly the batches of one.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from rbnn.data import FolderSet, ImageSet, preprocess
 from rbnn.data.preprocess import Picture
 from rbnn.errors import ConfigError, DataError
 from rbnn.training import augment
+from rbnn.training.picture_workers import batches_of, start_worker
 
 LIMIT_SEED = 0
 """Fixed: experiments with the same limit use the same pictures, whatever their own seed."""
@@ -118,10 +120,13 @@ class Batches:
             batch_sampler=[list(range(place.start, place.stop)) for place in places],
             collate_fn=_together,
             num_workers=self._workers,
+            worker_init_fn=start_worker,
+            # Children of this process, whatever Python's default: only of those the system reports the death.
+            multiprocessing_context="fork" if self._workers and sys.platform == "linux" else None,
             # Its own, or else each epoch would draw a number from torch's global generator.
             generator=torch.Generator(),
         )
-        for place, images in zip(places, loader, strict=True):
+        for place, images in zip(places, batches_of(loader), strict=True):
             if isinstance(images, DataError):
                 raise images
             yield self._normalised(images), torch.from_numpy(dataset.labels[order[place]])

@@ -1,5 +1,6 @@
 """The training loop.  It names no method: what a method needs, the schedule does."""
 
+import shlex
 import signal
 import threading
 import time
@@ -10,21 +11,22 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbnn import _core, data
-from rbnn.errors import CheckpointError, ConfigError, DataError, TrainingError
-from rbnn.files import keep_as, remove_leftovers, write_whole
+from rbnn.errors import CheckpointError, ConfigError, DataError, LostWorker, RbnnError, TrainingError
+from rbnn.files import keep_as, write_whole
 from rbnn.nn import penalty
 from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
 from rbnn.training.batches import Batches
 from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, as_toml, difference, from_table
 from rbnn.training.diagnosis import broken_gradient, broken_output, gradients_finite, notices
+from rbnn.training.directory import RunDirectory, cannot_write, run_directory
 from rbnn.training.distillation import Teacher, distillation_loss
 from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_parallel, processes
 from rbnn.training.evaluate import evaluate
@@ -83,8 +85,8 @@ class Result:
 def train(config: TrainConfig, progress: Progress | None = None) -> Result:
     """Train as ``config`` says; everything worth keeping is in the run directory."""
     _core.keep_freed_memory()  # every step uses the same memory again
-    with processes(config.device) as those:
-        run = _Run(config, those, progress or Progress())
+    with processes(config.device) as those, run_directory(config, those) as directory:
+        run = _Run(config, directory, those, progress or Progress())
         try:
             with _stop_on_signal() as stop:
                 return run.train(stop)
@@ -93,17 +95,14 @@ def train(config: TrainConfig, progress: Progress | None = None) -> Result:
 
 
 class _Run:
-    def __init__(self, config: TrainConfig, those: Processes, progress: Progress) -> None:
+    def __init__(self, config: TrainConfig, directory: RunDirectory, those: Processes, progress: Progress) -> None:
         self.config, self.processes, self.progress = config, those, progress
-        self.out = config.directory
+        self.directory, self.out = directory, directory.path
         last = self.out / checkpoint.LAST
-        begun = last.exists() or (self.out / checkpoint.PREVIOUS).exists()
-        resuming = config.resume and begun
+        resuming = config.resume and directory.begun
         (seen_by,) = those.sum([float(resuming)])
         if seen_by not in (0, those.world):
             raise CheckpointError(f"only {seen_by:.0f} of {those.world} processes find {last}: share the run directory")
-        if begun and not config.resume:
-            raise ConfigError(f"{self.out} already holds a run: add --resume to continue it, or choose another --out")
         if config.threads:
             torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
@@ -148,11 +147,13 @@ class _Run:
     def _prepare_directory(self) -> None:
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(self.out)
+            self.directory.hold()
+            self.directory.check(self.config)
+            self.directory.remove_leftovers()
             self._write_config()
             save_signs(self.out / INITIAL, self.initial)
         except OSError as error:
-            raise ConfigError(f"cannot write to the run directory {self.out}: {error.strerror or error}") from None
+            raise cannot_write(self.out, error) from None
 
     def _write_config(self) -> None:
         write_whole(self.out / CONFIG_NAME, lambda file: file.write(as_toml(self.config).encode()))
@@ -173,6 +174,8 @@ class _Run:
             self.sums = Sums(**state["sums"])
             self.previous = {name: words.numpy() for name, words in state["previous_signs"].items()}
             torch.set_rng_state(state["rng"])
+            if self.step > 0:  # logged even if all steps of the epoch are done
+                self.rate = learning_rate(self.config, self.epoch + (self.step - 1) / len(self.batches))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{last} cannot be resumed from: {type(error).__name__} {error}") from None
         signs = load_signs(self.out / INITIAL)
@@ -186,13 +189,13 @@ class _Run:
         """What an earlier process left behind: temporary files, the configuration of a shorter run or of another place,
         and perhaps a last checkpoint that is none."""
         try:
-            remove_leftovers(self.out)
+            self.directory.remove_leftovers()
             self._write_config()
             if trouble:
                 self.progress.notice(f"{trouble}, step {self.step} of epoch {self.epoch}")
                 keep_as(self.out / checkpoint.PREVIOUS, last)
         except OSError as error:
-            raise ConfigError(f"cannot write to the run directory {self.out}: {error.strerror or error}") from None
+            raise cannot_write(self.out, error) from None
 
     def _save(self) -> None:
         if self.processes.first:
@@ -215,8 +218,11 @@ class _Run:
     def train(self, stop: Stop) -> Result:
         self.progress.begin(self.config, len(self.batches), self.epoch, self.step)
         while self.epoch < self.config.epochs:
-            self._train_epoch(stop)
-            self._end_epoch()
+            try:
+                self._train_epoch(stop)
+                self._end_epoch()
+            except (DataError, LostWorker) as error:
+                self._stop_without_pictures(error, stop)
             if self.processes.any(stop.asked):
                 raise KeyboardInterrupt
         last = self.log.epochs[-1] if self.log is not None and self.log.epochs else {}
@@ -248,6 +254,20 @@ class _Run:
                 self._save()
                 self.processes.any(False)  # torchrun kills the others once one has left: leave when the file is there
                 raise KeyboardInterrupt
+
+    def _stop_without_pictures(self, error: RbnnError, stop: Stop) -> NoReturn:
+        """Pictures are waited for between steps, where the run can be saved and gone on with."""
+        if self.step > 0:
+            self._require_finite_weights()
+            self._save()
+        if stop.asked:  # a worker that had just started dies of the signal that is meant for the run
+            raise KeyboardInterrupt
+        if not (self.out / checkpoint.LAST).exists():
+            raise error
+        raise type(error)(
+            f"{error}; the run is saved at step {self.step} of epoch {self.epoch}, continue with: "
+            f"rbnn train {shlex.quote(str(self.out))} --resume"
+        ) from None
 
     def _train_step(self, images: Tensor, labels: Tensor) -> None:
         self.rate = learning_rate(self.config, self.epoch + self.step / len(self.batches))
