@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/operations.h"
 #include "ops/row_sum_conv.h"
 
 namespace rbnn {
@@ -10,19 +11,14 @@ namespace {
 
 class FloatConvolution final : public RowSumConvolution<FloatConv> {
 public:
-    explicit FloatConvolution(const Reader& reader)
-        : RowSumConvolution(reader, reader.input("x")),
-          groups_(reader.whole("groups", 1, 1, kLargestChannels, {1})[0]) {
-        reader.require(in_.channels % groups_ == 0 && channels_ % groups_ == 0, "groups do not divide the channels");
+    template <class Number>
+    FloatConvolution(const ConvolutionParameters& p, const Number* weight, std::size_t groups)
+        : RowSumConvolution(p), groups_(groups) {
         const std::size_t each = in_.channels / groups_;
-        const std::vector<std::size_t> shape{channels_, geometry_.y.kernel, geometry_.x.kernel, each};
         const bool by_fours = groups_ == 1 && fours_pay(geometry_, in_.channels, channels_);
         row_sums_ = by_fours ? lay_out_differences(geometry_, row(), in_.channels) : lay_out_sum(geometry_, row(), in_.channels, each, 1);
-        // Whole numbers from −128 to 127 take a quarter of the file; here they are floats like any other.
-        if (reader.spec.tensors.at("weight").type == Tensor::Type::int8)
-            read_weights(reader, static_cast<const std::int8_t*>(reader.tensor("weight", Tensor::Type::int8, shape).data));
-        else
-            read_weights(reader, static_cast<const float*>(reader.tensor("weight", Tensor::Type::float32, shape).data));
+        p.kept.weights(channels_, kernel_taps() / groups_, sizeof(float));
+        tile(weight);
         if (copied()) scratch_bytes = (by_fours ? difference_rows(geometry_) : geometry_.y.padded()) * row() * sizeof(float);
     }
 
@@ -59,9 +55,8 @@ private:
 
     // Of each sum: blocks × taps × 64 channels
     template <class Number>
-    void read_weights(const Reader& reader, const Number* from) {
+    void tile(const Number* from) {
         const std::size_t blocks = words_for(channels_), kernel = kernel_taps() / groups_;
-        reader.keep_weights(channels_, kernel, sizeof(float));
         // Ten classes need not read sixty-four.
         if (groups_ == 1 && channels_ <= kernels_.float_channels) weight_stride_ = kernels_.float_channels;
         for (const RowSum& sum : row_sums_.all) {
@@ -71,7 +66,7 @@ private:
                 for (std::size_t tap = 0; tap < sum.taps(); ++tap)
                     for (std::size_t c = block * kBlockChannels; c < block * kBlockChannels + weight_stride_; ++c, ++to) {
                         *to = c < channels_ ? static_cast<float>(sum.weight(from + c * kernel, tap)) : 0.0f;
-                        reader.require(std::isfinite(*to), "the weight is not finite");
+                        require(std::isfinite(*to), "the weight is not finite");
                     }
         }
     }
@@ -102,6 +97,11 @@ private:
 
 }  // namespace
 
-Made make_float_conv(const Reader& reader) { return std::make_unique<FloatConvolution>(reader); }
+Made make_float_conv(const ConvolutionParameters& p, const float* weight, std::size_t groups) {
+    return std::make_unique<FloatConvolution>(p, weight, groups);
+}
+Made make_float_conv(const ConvolutionParameters& p, const std::int8_t* weight, std::size_t groups) {
+    return std::make_unique<FloatConvolution>(p, weight, groups);
+}
 
 }  // namespace rbnn

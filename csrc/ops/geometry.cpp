@@ -3,18 +3,6 @@
 namespace rbnn {
 namespace {
 
-Axis read_axis(const Reader& reader, std::size_t side, std::size_t kernel, std::size_t stride, std::size_t padding,
-               std::size_t dilation, bool pool, bool ceil) {
-    const std::size_t reach = dilation * (kernel - 1) + 1;
-    reader.require(!pool || 2 * padding <= kernel, "padding of a pool is at most half its kernel");
-    reader.require(side + 2 * padding >= reach, "the kernel does not fit into the picture");
-    const std::size_t rest = side + 2 * padding - reach;
-    std::size_t count = rest / stride + 1;
-    // As in torch: the last window of a ceiled pool starts inside the picture or its left padding.
-    if (ceil && rest % stride != 0 && count * stride < side + padding) ++count;
-    return {side, kernel, stride, padding, dilation, count};
-}
-
 std::vector<std::pair<std::size_t, std::size_t>> distinct(const Axis& axis, std::vector<std::size_t>& of_position) {
     std::vector<std::pair<std::size_t, std::size_t>> found;
     for (std::size_t i = 0; i < axis.count; ++i) {
@@ -32,13 +20,13 @@ Taps lay_out(const Geometry& geometry, std::size_t row, std::size_t pixel, std::
     for (std::size_t y = 0; y < geometry.y.count; ++y)
         for (std::size_t x = 0; x < geometry.x.count; ++x)
             taps.offsets.push_back(static_cast<std::uint32_t>(geometry.y.start(y) * row + geometry.x.start(x) * pixel));
-    // Taps side by side are one segment.
-    const bool adjoining = geometry.x.dilation == 1 && tap == pixel;
+    // Taps side by side are one segment, unless they leave something of a pixel out.
+    const std::size_t together = tap == pixel ? geometry.taps_side_by_side() : 1;
     for (std::size_t ky = 0; ky < geometry.y.kernel; ++ky)
-        for (std::size_t kx = 0; kx < (adjoining ? 1 : geometry.x.kernel); ++kx)
+        for (std::size_t kx = 0; kx < geometry.x.kernel; kx += together)
             taps.segments.push_back(
                 {static_cast<std::uint32_t>(ky * geometry.y.dilation * row + kx * geometry.x.dilation * pixel),
-                 static_cast<std::uint32_t>(adjoining ? geometry.x.kernel * pixel : tap)});
+                 static_cast<std::uint32_t>(together * tap)});
     return taps;
 }
 
@@ -52,20 +40,6 @@ Borders find_borders(const Geometry& geometry) {
         for (const std::size_t column : of_column)
             borders.of_pixel.push_back(static_cast<std::uint32_t>(row * columns.size() + column));
     return borders;
-}
-
-Geometry read_geometry(const Reader& reader, const Buffer& in, bool pool) {
-    const auto kernel = reader.whole("kernel", 2, 1, kLargestStep, {});
-    const auto stride = reader.whole("stride", 2, 1, kLargestStep, pool ? kernel : std::vector<std::size_t>{1, 1});
-    const auto padding = reader.whole("padding", 2, 0, kLargestPadding, {0, 0});
-    const auto dilation = reader.whole("dilation", 2, 1, kLargestStep, {1, 1});
-    const bool ceil = pool && reader.number("ceil", 0.0) != 0.0;
-    const Geometry geometry{
-        read_axis(reader, in.height, kernel[0], stride[0], padding[0], dilation[0], pool, ceil),
-        read_axis(reader, in.width, kernel[1], stride[1], padding[1], dilation[1], pool, ceil),
-    };
-    reader.require(geometry.y.padded() * geometry.x.padded() * in.channels <= kLargestBuffer, "padded input is too large");
-    return geometry;
 }
 
 }  // namespace rbnn

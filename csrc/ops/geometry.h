@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "program/operation.h"
 #include "base/threads.h"
+#include "simd/kernels.h"
 
 namespace rbnn {
 
@@ -31,6 +31,8 @@ struct Axis {
 struct Geometry {
     Axis y, x;
     std::size_t positions() const { return y.count * x.count; }
+    // Of the kernel's taps, those that are pixels side by side: one of its rows, or one tap.
+    std::size_t taps_side_by_side() const { return x.dilation == 1 ? x.kernel : 1; }
 };
 
 // Where the taps of a convolution lie in its input, margins included.
@@ -111,8 +113,5 @@ void copy_padded(const Geometry& geometry, std::size_t pixel_bytes, std::uint8_t
         }
     });
 }
-
-// The geometry of an operation over `in`, checked.  A pool's stride is its kernel unless given, its padding at most half.
-Geometry read_geometry(const Reader& reader, const Buffer& in, bool pool);
 
 }  // namespace rbnn

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/operations.h"
 #include "ops/row_sum_conv.h"
 #include "ops/toom_cook.h"
 
@@ -18,22 +19,20 @@ constexpr std::size_t kMostTaps = 1 << 16;  // × 255 × 128 < 2³¹
 
 class Int8Convolution final : public RowSumConvolution<Int8Conv> {
 public:
-    explicit Int8Convolution(const Reader& reader) : RowSumConvolution(reader, reader.input("x", Buffer::Type::bytes)) {
-        reader.require(kernel_taps() <= kMostTaps, "has more taps than can be added up in whole numbers");
-        const Tensor& tensor =
-            reader.tensor("weight", Tensor::Type::int8, {channels_, geometry_.y.kernel, geometry_.x.kernel, in_.channels});
-        const auto* weight = static_cast<const std::int8_t*>(tensor.data);
-        reader.keep_weights(channels_, kernel_taps(), sizeof(std::int16_t));
+    Int8Convolution(const ConvolutionParameters& p, const std::int8_t* weight, const std::vector<float>& zero)
+        : RowSumConvolution(p) {
+        require(kernel_taps() <= kMostTaps, "has more taps than can be added up in whole numbers");
+        p.kept.weights(channels_, kernel_taps(), sizeof(std::int16_t));
         const std::size_t pixel = in_.channels * kernels_.int8_bytes;
         // Sums of bytes need two bytes.
         const bool by_fours = kernels_.int8_bytes == sizeof(std::int16_t) && fours_pay(geometry_, in_.channels, channels_) &&
                               points_pay(geometry_, in_.channels);
         const std::size_t row = geometry_.x.padded() * pixel;
         const std::size_t total = (by_fours ? point_rows(geometry_) : geometry_.y.padded()) * row;
-        reader.require(total < (std::size_t{1} << 31), "the input is too large");
+        require(total < (std::size_t{1} << 31), "the input is too large");
         row_sums_ = by_fours ? lay_out_points(geometry_, row, pixel) : lay_out_sum(geometry_, row, pixel, pixel, kernels_.int8_bytes);
         for (RowSum& sum : row_sums_.all) tile(sum, weight);
-        make_base(reader, weight);
+        make_base(weight, zero, p.kept);
         scratch_bytes = total + step_bytes();  // the last step may reach over the end
     }
 
@@ -85,11 +84,10 @@ private:
         for (Segment& segment : sum.segments) segment.length = static_cast<std::uint32_t>(steps * step_bytes());
     }
 
-    void make_base(const Reader& reader, const std::int8_t* weight) {
+    void make_base(const std::int8_t* weight, const std::vector<float>& zero, Kept& kept) {
         const std::size_t width = words_for(channels_) * kBlockChannels;
-        const std::vector<float> zero = reader.channel_values("zero", in_.channels, 0.0f);
         borders_ = find_borders(geometry_);
-        reader.keep_borders(borders_.kinds.size(), width);
+        kept.borders(borders_.kinds.size(), width);
         base_.resize(borders_.kinds.size() * width, 0.0f);
         TapSums<double> sums(geometry_.y.kernel, geometry_.x.kernel);
         for (std::size_t o = 0; o < channels_; ++o) {
@@ -110,6 +108,8 @@ private:
 
 }  // namespace
 
-Made make_int8_conv(const Reader& reader) { return std::make_unique<Int8Convolution>(reader); }
+Made make_int8_conv(const ConvolutionParameters& p, const std::int8_t* weight, const std::vector<float>& zero) {
+    return std::make_unique<Int8Convolution>(p, weight, zero);
+}
 
 }  // namespace rbnn

@@ -1,7 +1,7 @@
 // The largest or the mean of some values of a picture.
 #include <algorithm>
 
-#include "ops/geometry.h"
+#include "ops/operations.h"
 #include "ops/small_operation.h"
 
 namespace rbnn {
@@ -34,30 +34,22 @@ void max_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span
     k.max_of(taps, count, in.channels, out);
 }
 
-void sum_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span xs, float* out) {
-    std::fill(out, out + in.channels, 0.0f);
-    for (std::size_t y = ys.first; y < ys.last; y += ys.step)
-        for (std::size_t column = xs.first; column < xs.last; column += xs.step)
-            k.add_into(out, x + (y * in.width + column) * in.channels, in.channels);
+// In double, so that the mean of 2²⁷ values is as exact as that of four: the nearest float or, where two are as near, its neighbour.
+void mean_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span xs, std::size_t count, float* out) {
+    for (std::size_t c = 0; c < in.channels; c += kBlockChannels) {
+        const std::size_t n = std::min(kBlockChannels, in.channels - c);
+        double sums[kBlockChannels] = {};
+        for (std::size_t y = ys.first; y < ys.last; y += ys.step)
+            for (std::size_t column = xs.first; column < xs.last; column += xs.step)
+                k.add_into(sums, x + (y * in.width + column) * in.channels + c, n);
+        for (std::size_t i = 0; i < n; ++i) out[c + i] = static_cast<float>(sums[i] / static_cast<double>(count));
+    }
 }
 
-void divide(float* values, std::size_t n, std::size_t count) {
-    for (std::size_t i = 0; i < n; ++i) values[i] /= static_cast<float>(count);
-}
-
-Made make_pool(const Reader& reader, bool maximum) {
-    const Buffer &in = reader.input("x"), &out = reader.output("float");
-    const Geometry geometry = read_geometry(reader, in, true);
-    expect_shape(reader, out, geometry.y.count, geometry.x.count, in.channels);
-    for (const Axis* axis : {&geometry.y, &geometry.x})
-        for (std::size_t i = 0; i < axis->count; ++i) {
-            const auto [first, last] = axis->inside(i);
-            reader.require(first < last, "a window sees nothing of the picture");
-        }
-    const bool count_padding = reader.number("count_padding", 1.0) != 0.0;
+Made make_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry, bool maximum, bool count_padding) {
     std::vector<Span> columns;
     for (std::size_t x = 0; x < geometry.x.count; ++x) columns.push_back(span(geometry.x, x));
-    return small([&in, &out, &k = reader.kernels, geometry, columns, maximum, count_padding](const Workspace& work) {
+    return small([&in, &out, &k, geometry, columns, maximum, count_padding](const Workspace& work) {
         const auto counted = [&](const Axis& axis, std::size_t i) {
             // What lies beyond the right padding (a ceiled window) never counts.
             return std::min(axis.start(i) + axis.kernel, axis.padded()) - axis.start(i);
@@ -67,28 +59,27 @@ Made make_pool(const Reader& reader, bool maximum) {
             const Span ys = span(geometry.y, y);
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
                 const Span xs = columns[x];
-                (maximum ? max_pixel : sum_pixel)(k, in, work.floats(in), ys, xs, to);
-                if (!maximum)
-                    divide(to, out.channels,
-                           count_padding ? counted(geometry.y, y) * counted(geometry.x, x)
-                                         : (ys.last - ys.first) * (xs.last - xs.first));
+                if (maximum)
+                    max_pixel(k, in, work.floats(in), ys, xs, to);
+                else
+                    mean_pixel(k, in, work.floats(in), ys, xs,
+                               count_padding ? counted(geometry.y, y) * counted(geometry.x, x)
+                                             : (ys.last - ys.first) * (xs.last - xs.first), to);
             }
         });
     });
 }
 
-Made make_pool_bits(const Reader& reader) {
-    const Buffer &in = reader.input("x", Buffer::Type::bits), &out = reader.output("bits", Buffer::Type::bits);
-    const Geometry geometry = read_geometry(reader, in, true);
-    expect_shape(reader, out, geometry.y.count, geometry.x.count, in.channels);
-    std::vector<Word> invert(words_for(in.channels), 0);
-    if (reader.has_tensor("invert")) {
-        const std::size_t bytes = (in.channels + 7) / 8;
-        const auto* data = static_cast<const std::uint8_t*>(reader.tensor("invert", Tensor::Type::uint8, {bytes}).data);
-        for (std::size_t i = 0; i < bytes; ++i) invert[i / 8] |= static_cast<Word>(data[i]) << (i % 8 * 8);
-        if (in.channels % kWordBits != 0)
-            reader.require(invert.back() >> (in.channels % kWordBits) == 0, "invert has bits beyond its channels");
-    }
+}  // namespace
+
+Made make_max_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry) {
+    return make_pool(k, in, out, geometry, true, false);
+}
+Made make_avg_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry, bool count_padding) {
+    return make_pool(k, in, out, geometry, false, count_padding);
+}
+
+Made make_max_pool_bits(const Buffer& in, const Buffer& out, const Geometry& geometry, const std::vector<Word>& invert) {
     return small([&in, &out, geometry, invert](const Workspace& work) {
         const std::size_t words = words_for(in.channels);
         Word* to = work.words(out);
@@ -106,10 +97,8 @@ Made make_pool_bits(const Reader& reader) {
     });
 }
 
-Made make_adaptive_pool(const Reader& reader, bool maximum, std::vector<std::size_t> size) {
-    const Buffer &in = reader.input("x"), &out = reader.output("float");
-    expect_shape(reader, out, size[0], size[1], in.channels);
-    return small([&in, &out, &k = reader.kernels, maximum](const Workspace& work) {
+Made make_adaptive_pool(const Kernels& k, const Buffer& in, const Buffer& out, bool maximum) {
+    return small([&in, &out, &k, maximum](const Workspace& work) {
         const auto cell = [](std::size_t i, std::size_t side, std::size_t count) {
             return Span{i * side / count, ((i + 1) * side + count - 1) / count, 1};
         };
@@ -118,37 +107,21 @@ Made make_adaptive_pool(const Reader& reader, bool maximum, std::vector<std::siz
             const Span ys = cell(y, in.height, out.height);
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
                 const Span xs = cell(x, in.width, out.width);
-                (maximum ? max_pixel : sum_pixel)(k, in, work.floats(in), ys, xs, to);
-                if (!maximum) divide(to, out.channels, (ys.last - ys.first) * (xs.last - xs.first));
+                if (maximum)
+                    max_pixel(k, in, work.floats(in), ys, xs, to);
+                else
+                    mean_pixel(k, in, work.floats(in), ys, xs, (ys.last - ys.first) * (xs.last - xs.first), to);
             }
         });
     });
 }
 
-Made make_mean(const Reader& reader) {
-    const Buffer &in = reader.input("x"), &out = reader.output("float");
-    const std::string over = reader.word("over", "");
-    if (over == "hw") return make_adaptive_pool(reader, false, {1, 1});
-    reader.require(over == "c", "mean is over hw or c");
-    expect_shape(reader, out, in.height, in.width, 1);
-    return small([&in, &out, &k = reader.kernels](const Workspace& work) {
+Made make_channel_mean(const Kernels& k, const Buffer& in, const Buffer& out) {
+    return small([&in, &out, &k](const Workspace& work) {
         for (std::size_t pixel = 0; pixel < in.pixels(); ++pixel)
             work.floats(out)[pixel] = static_cast<float>(k.sum(work.floats(in) + pixel * in.channels, in.channels) /
                                                         static_cast<double>(in.channels));
     });
-}
-
-}  // namespace
-
-Made make_pooling(const Reader& reader) {
-    const std::string& kind = reader.spec.kind;
-    if (kind == "max_pool") return make_pool(reader, true);
-    if (kind == "avg_pool") return make_pool(reader, false);
-    if (kind == "max_pool_bits") return make_pool_bits(reader);
-    if (kind == "adaptive_max_pool" || kind == "adaptive_avg_pool")
-        return make_adaptive_pool(reader, kind == "adaptive_max_pool", reader.whole("size", 2, 1, kLargestSide, {}));
-    if (kind == "mean") return make_mean(reader);
-    return nullptr;
 }
 
 }  // namespace rbnn

@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "base/aligned_memory.h"
 #include "ops/convolution.h"
 #include "ops/row_sums.h"
 
@@ -14,7 +15,7 @@ public:
     void run(const Workspace& work) const final {
         prepare(work);
         const auto all = [&](const auto& job) {
-            over_blocks(row_sums_.offsets.size(), chunk(), work.threads,
+            over_blocks(kernels_, channels_, row_sums_.offsets.size(), chunk(), work.threads,
                         [&](std::size_t block, std::size_t first, std::size_t last) { convolve(job, block, first, last); });
         };
         if (row_sums_.by_fours()) {
@@ -27,7 +28,8 @@ public:
     }
 
 protected:
-    using Convolution::Convolution;
+    explicit RowSumConvolution(const ConvolutionParameters& p)
+        : Convolution(p), kernels_(p.kernels), geometry_(p.geometry), channels_(p.finish.channels) {}
 
     virtual void prepare(const Workspace& work) const = 0;
     virtual Conv row_sum(const Workspace& work, std::size_t i) const = 0;
@@ -38,6 +40,9 @@ protected:
 
     std::size_t kernel_taps() const { return geometry_.y.kernel * geometry_.x.kernel * in_.channels; }
 
+    const Kernels& kernels_;
+    Geometry geometry_;
+    std::size_t channels_;
     RowSums row_sums_;
     std::vector<AlignedBytes> weights_;  // of each sum
 };

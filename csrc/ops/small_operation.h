@@ -1,10 +1,10 @@
-// A small operation is a closure over checked buffers and copies of its tensors.
+// A small operation is a closure over buffers and copies of its tensors.
 #pragma once
 #include <algorithm>
 #include <functional>
 
 #include "base/threads.h"
-#include "program/operation.h"
+#include "ops/operation.h"
 
 namespace rbnn {
 
@@ -31,10 +31,6 @@ void over_rows(const Workspace& work, std::size_t rows, std::size_t values, cons
                  [&](std::size_t begin, std::size_t end) {
                      for (std::size_t row = begin; row < end; ++row) body(row);
                  });
-}
-
-inline void expect_shape(const Reader& reader, const Buffer& out, std::size_t height, std::size_t width, std::size_t channels) {
-    reader.require(out.same_shape({out.type, height, width, channels}), "an output has the wrong shape");
 }
 
 }  // namespace rbnn

@@ -7,8 +7,9 @@
 #include <numeric>
 #include <set>
 
-#include "base/bits.h"
+#include "base/aligned_memory.h"
 #include "base/threads.h"
+#include "program/make_operation.h"
 
 namespace rbnn {
 namespace {
@@ -27,18 +28,6 @@ std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
         if (values > kLargestNetwork) throw Invalid("the buffers together are too large");
     }
     return buffers;
-}
-
-Made make(const Reader& reader) {
-    Made made = reader.spec.kind == "binary_conv"  ? make_binary_conv(reader)
-                : reader.spec.kind == "float_conv" ? make_float_conv(reader)
-                : reader.spec.kind == "int8_conv"  ? make_int8_conv(reader)
-                                                   : nullptr;
-    for (const auto make_one : {make_elementwise, make_pooling, make_rearranging})
-        if (!made) made = make_one(reader);
-    if (!made) reader.fail("unknown kind");
-    reader.all_outputs_known();
-    return made;
 }
 
 }  // namespace
@@ -87,7 +76,7 @@ Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, st
     check_order(specs);
     Kept kept;
     for (const Spec& spec : specs) {
-        operations_.push_back(make(Reader(spec, buffers_, kernels_, kept)));
+        operations_.push_back(make_operation(spec, buffers_, kernels_, kept));
         written_.emplace_back();
         for (const auto& [role, index] : spec.outputs) written_.back().push_back(index);
     }

@@ -4,7 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "program/operation.h"
+#include "base/aligned_memory.h"
+#include "program/reader.h"
 
 namespace rbnn {
 

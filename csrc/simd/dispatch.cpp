@@ -1,6 +1,6 @@
 #include "simd/dispatch.h"
 
-#include "program/operation.h"
+#include "base/invalid.h"
 
 namespace rbnn {
 

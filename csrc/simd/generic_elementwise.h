@@ -120,8 +120,8 @@ void transpose(const Value* __restrict from, std::size_t rows, std::size_t colum
                     to[column * rows + row] = from[row * columns + column];
 }
 
-void add_into(float* out, const float* x, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) out[i] += x[i];
+void add_into(double* sums, const float* x, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) sums[i] += static_cast<double>(x[i]);
 }
 
 void multiply_add_into(float* out, const float* x, const float* factor, std::size_t n) {

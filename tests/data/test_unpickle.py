@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,11 +81,15 @@ def test_something_else_than_a_dictionary_is_refused() -> None:
 
 
 def test_a_few_bytes_cannot_ask_for_much_memory() -> None:
-    huge_memo_index = b"\x80\x02}r" + (2**31).to_bytes(4, "little") + b"."
-    assert _unpickle.batch(huge_memo_index, "here") == {}
-    for claim in (b"\x96" + (2**33).to_bytes(8, "little"), b"\x8e" + (2**33).to_bytes(8, "little")):
+    places_in_the_memo = b"}r" + (2**28).to_bytes(4, "little")
+    array_of_bytes = b"\x96" + (2**30).to_bytes(8, "little")
+    string = b"\x8e" + (2**30).to_bytes(8, "little")
+    tracemalloc.start()
+    for claim in (places_in_the_memo, array_of_bytes, string):
         with pytest.raises(DataError):
             _unpickle.batch(b"\x80\x05" + claim + b".", "here")
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 @settings(deadline=None)

@@ -1,6 +1,7 @@
 """The comparison with torch notices what is wrong, and names the layer."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,3 +120,12 @@ def test_answers_are_compared_too(packed: Packed) -> None:
         compare(
             graph, {name: each for name, each in torch_values.items() if each.signs is not None}, images, answers + 0.1
         )
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("side", [224, 448])
+def test_averages_over_large_pictures(size: int, side: int, tmp_path: Path) -> None:
+    """Torch adds up in float32, for averages of more than one value one after the other; the engine in double."""
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Hardtanh(), nn.AdaptiveAvgPool2d(size), nn.Flatten())
+    images = torch.full((1, 3, side, side), 0.1)
+    rbnn.export(model, tmp_path / "net.rbnn", example_input=images)

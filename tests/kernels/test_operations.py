@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from packed_networks import expected, image_for, one_operation, signs
 
 from rbnn import _core
-from rbnn.packed.graph import Graph
-from rbnn.packed.operations import ACTIVATIONS
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import ACTIVATIONS, Buffer, Operation
 from rbnn.packed.session import Session
 
 KERNELS = [name for name, supported in _core.kernels() if supported]
@@ -309,6 +309,24 @@ def test_simple_operations(kernels: str, case: Any) -> None:
     rng = np.random.default_rng(0)
     tensors = {role: rng.normal(size=shape[2]).astype(np.float32) for role in roles}
     agree(one_operation(kind, inputs, {"float": shape}, tensors, attributes), kernels, rng, CLOSE)
+
+
+@every_kernel
+@pytest.mark.parametrize(("kind", "attributes"), [("mean", {"over": "hw"}), ("adaptive_avg_pool", {"size": [1, 1]}),
+                                                  ("avg_pool", {"kernel": [255, 255]})])  # fmt: skip
+def test_averages_of_many_values(kernels: str, kind: str, attributes: dict[str, Any]) -> None:
+    """The nearest float, however many there are: added up in float32 0.1 becomes 0.10005 at 224 × 224."""
+    rng, side = np.random.default_rng(0), 255
+    graph = Graph(
+        Input("image"), "y", {"image": Buffer("float", (side, side, 3)), "y": Buffer("float", (1, 1, 3))},
+        [Operation(kind, kind, {"x": "image"}, {"float": "y"}, {}, attributes)], {},
+    )  # fmt: skip
+    constant = np.full((1, 3, side, side), 0.1, np.float32)
+    np.testing.assert_array_equal(Session(graph, kernels=kernels)(constant), np.full((1, 3), 0.1, np.float32))
+    noise = rng.random((1, 3, side, side), np.float32)
+    np.testing.assert_array_max_ulp(
+        Session(graph, kernels=kernels)(noise), noise.mean((2, 3), dtype=np.float64).astype(np.float32), 1
+    )
 
 
 @every_kernel

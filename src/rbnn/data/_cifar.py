@@ -6,7 +6,7 @@ pixels. All checks are made on those records, so they hold for every container.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -24,8 +24,6 @@ LARGEST_MEMBER = 256 << 20
 OFFICIAL = "https://www.cs.toronto.edu/~kriz"
 
 Records = NDArray[np.uint8]
-Way = Callable[[Path], str]
-"""A way to fill `directory/NAME`: returns how it did, or raises DataError or OSError."""
 
 
 @dataclass(frozen=True)
@@ -98,47 +96,31 @@ def load(cifar: Cifar, directory: Path | None, split: Split) -> ImageSet:
     return read(cifar, container, split)
 
 
-def obtain(cifar: Cifar, directory: Path, *ways: Way) -> Obtained:
-    """Have the set under `directory`, verified; `ways` are tried in their order when it is not there yet."""
+def obtain(cifar: Cifar, directory: Path) -> Obtained:
+    """Have the set under `directory`, verified: what is there, or else the official archive."""
     how = "was already there"
     container = find(cifar, directory)
     if container is None:
-        how = _fetch(cifar, directory, ways)
-        container = find(cifar, directory)
-        assert container is not None  # a way that returns has filled it
+        how = "was downloaded"
+        container = _download(cifar, directory)
     if container.is_archive:
         _files.verify(container.path, "md5", cifar.archives[container.path.name])
     train, test = read(cifar, container, "train"), read(cifar, container, "test")
     return Obtained(cifar.name, container.path, how, len(train), len(test), train.classes)
 
 
-def _fetch(cifar: Cifar, directory: Path, ways: tuple[Way, ...]) -> str:
-    failed = []
-    for way in ways:
-        try:
-            return way(directory)
-        except (DataError, OSError, HTTPException) as error:
-            failed.append(str(error))
-    raise DataError(
-        f"{cifar.name} could not be fetched ({'; '.join(failed)}): put {next(iter(cifar.archives))} "
-        f"from {OFFICIAL}/cifar.html into {directory / cifar.name} and run this again"
-    )
-
-
-def official(cifar: Cifar, directory: Path) -> str:
-    """Download the binary archive; it is read as it is."""
+def _download(cifar: Cifar, directory: Path) -> Container:
+    """The binary archive; it is read as it is."""
     archive, md5 = next(iter(cifar.archives.items()))
-    _files.download(f"{OFFICIAL}/{archive}", directory / cifar.name / archive, "md5", md5)
-    return "was downloaded"
-
-
-def write_binary(cifar: Cifar, found: Mapping[str, Records], directory: Path, where: Path) -> None:
-    """Write checked records as the canonical `.bin` files, all or none."""
-    with _files.whole_folder(directory / cifar.name / cifar.binary) as partial:
-        for split, names in cifar.batches.items():
-            for name in names:
-                check_batch(cifar, name, found[name], split, where)
-                (partial / f"{name}.bin").write_bytes(found[name].tobytes())
+    target = directory / cifar.name / archive
+    try:
+        _files.download(f"{OFFICIAL}/{archive}", target, "md5", md5)
+    except (DataError, OSError, HTTPException) as error:
+        raise DataError(
+            f"{cifar.name} could not be fetched ({error}): put {archive} from {OFFICIAL}/cifar.html into "
+            f"{target.parent} and run this again"
+        ) from None
+    return Container(target, cifar.binary, pickled=False)
 
 
 def read(cifar: Cifar, container: Container, split: Split) -> ImageSet:

@@ -1,15 +1,13 @@
-"""Files from elsewhere: checksums, downloads and folders that appear whole or not at all."""
+"""Files from elsewhere: checksums, archives and downloads that appear whole or not at all."""
 
 import hashlib
 import os
-import shutil
 import sys
 import tarfile
 import tempfile
 import urllib.request
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,23 +71,6 @@ def members(archive: Path, wanted: Collection[str], largest: int) -> Iterator[tu
     raise DataError(f"{archive} lacks {', '.join(sorted(left))}: delete it and fetch it again")
 
 
-@contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `target` when the block ends well, and vanishes otherwise."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent))
-    try:
-        yield partial
-        for path in partial.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        partial.chmod(0o755)  # mkdtemp's 0700 would hide the set from other users
-        partial.rename(target)
-        sync_folder(target.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
 def download(url: str, target: Path, algorithm: str, expected: str) -> None:
     """Fetch `url` into `target`, verified; raises OSError when the network or the server does not answer."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -129,10 +110,3 @@ def progress() -> "Progress":
         console=Console(stderr=True),
         disable=not sys.stderr.isatty(),
     )
-
-
-def working(what: str) -> AbstractContextManager[object]:
-    """A spinner on stderr while something without a known length runs; silent when that is not a terminal."""
-    from rich.console import Console
-
-    return Console(stderr=True).status(what) if sys.stderr.isatty() else nullcontext()

@@ -6,7 +6,8 @@ by which NumPy rebuilds an array of bytes, and each resolves to an inert stand-i
 
 import io
 import pickle
-from typing import Any, ClassVar
+import pickletools
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,13 +54,7 @@ _STAND_INS: dict[tuple[str, str], type] = {
 }
 
 
-# Python's own implementation, not the one in C: there a few bytes (a large memo index) allocate any amount of
-# memory. Its one instruction with the same effect is left out.
-class _Unpickler(pickle._Unpickler):
-    dispatch: ClassVar = {
-        opcode: method for opcode, method in pickle._Unpickler.dispatch.items() if opcode != pickle.BYTEARRAY8[0]
-    }
-
+class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type:
         try:
             return _STAND_INS[module, name]
@@ -70,6 +65,7 @@ class _Unpickler(pickle._Unpickler):
 def batch(raw: bytes, where: str) -> dict[str, Any]:
     """A CIFAR batch: a dictionary of lists and NumPy arrays; `where` names the file in errors."""
     try:
+        _check_claims(raw)
         # Written by Python 2: its strings are bytes.
         found = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
     except Exception as error:  # a damaged or hostile pickle can make the unpickler raise nearly anything
@@ -77,6 +73,14 @@ def batch(raw: bytes, where: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DataError(f"{where} should hold a dictionary but holds a {type(found).__name__}")
     return {_text(key): value.values if isinstance(value, _Array) else value for key, value in found.items()}
+
+
+def _check_claims(raw: bytes) -> None:
+    """A few bytes must not make the unpickler allocate any amount of memory: `genops` refuses strings that claim to be
+    longer than the file, and no memo of a real pickle has a place beyond the bytes before it."""
+    for opcode, argument, position in pickletools.genops(raw):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > (position or 0):
+            raise pickle.UnpicklingError(f"it asks for {argument} places in its memo")
 
 
 def _text(key: object) -> str:

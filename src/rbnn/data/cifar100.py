@@ -1,6 +1,5 @@
 """CIFAR-100: 50,000 + 10,000 colour pictures of 32 x 32 pixels in 100 classes (Krizhevsky, 2009)."""
 
-from functools import partial
 from pathlib import Path
 
 from rbnn.data import _cifar
@@ -44,4 +43,4 @@ def load(directory: Path | None, split: Split) -> ImageSet:
 
 def obtain(directory: Path) -> Obtained:
     """What is there, or the official archive."""
-    return _cifar.obtain(CIFAR100, directory, partial(_cifar.official, CIFAR100))
+    return _cifar.obtain(CIFAR100, directory)

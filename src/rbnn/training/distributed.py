@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn  # before there is a group: its functions keep the one they find as a default argument
 from torch import Tensor, nn
-from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 

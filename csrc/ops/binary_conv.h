@@ -1,0 +1,61 @@
+// Binary convolution (and binary linear: a 1×1 kernel on one pixel), of a picture of bits with weights of bits.
+//
+// Padded taps are zero words in the operand, so the kernels never branch:  acc = base − 2·(popcount over all taps), with one row
+// of numbers `base` per kind of border (`border_base`).
+#pragma once
+#include <vector>
+
+#include "base/aligned_memory.h"
+#include "ops/geometry.h"
+#include "ops/operation.h"
+
+namespace rbnn {
+
+class BinaryConvolution {
+public:
+    // `weight` (outputs, kernel rows, kernel columns, bytes of a tap): bits beyond the channels are 0.
+    BinaryConvolution(const Kernels& kernels, const Geometry& geometry, std::size_t channels, std::size_t outputs,
+                      const std::uint8_t* weight, bool zero_padding, Kept& kept);
+
+    // Memory that a run needs.
+    std::size_t scratch_bytes() const { return scratch_bytes_; }
+    // `in`: words_for(channels) words per pixel.
+    void run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads) const;
+
+private:
+    // How pixels lie in the operand: without gaps because units do not split them, padded to words, or gathered for each
+    // output pixel where padding would leave much of each word empty.
+    enum class Layout { close, padded, gathered };
+
+    std::size_t words() const { return words_for(channels_); }
+    // Bytes of the operand for so many bits.
+    std::size_t bytes(std::size_t bits) const { return bits * kernels_.operand_bytes / kWordBits; }
+    // Words of a padded line of pixels without gaps, and one more for or_bits.
+    std::size_t line_words() const { return words_for(geometry_.x.padded() * channels_) + 1; }
+    std::size_t tap_bit(std::size_t tap) const;
+
+    std::vector<Word> order_weights(const std::uint8_t* weight) const;
+    void tile(const std::vector<Word>& rows);
+    void find_taps();
+    void make_base(const std::vector<Word>& rows, bool zero_padding, Kept& kept);
+    std::int64_t count_tap(const Word* row, std::size_t tap) const;
+    void copy_rows(const Word* in, std::uint8_t* operand, int threads) const;
+    void gather(const Word* in, std::uint8_t* operand) const;
+    void gather_line(const Word* in, std::size_t y, Word* lines, Word* rows) const;
+    void append(const Word* pixel, Word* line, std::size_t at) const;
+
+    const Kernels& kernels_;
+    Geometry geometry_;
+    std::size_t channels_, outputs_;
+    Layout layout_;
+    std::size_t segment_taps_ = 0, segment_bits_ = 0;  // of each of the operand's segments; bits with what fills its last step
+    std::size_t pixel_bits_ = 0, row_words_ = 0, block_bytes_ = 0, operand_bytes_ = 0, scratch_bytes_ = 0;
+    AlignedBytes weights_;
+    std::vector<std::uint32_t> pixels_;  // the output pixels that are worked on: all, or those of every second row
+    std::vector<Word> nothing_;          // a row of zeros
+    Taps taps_;
+    Borders borders_;
+    std::vector<std::int32_t> base_;
+};
+
+}  // namespace rbnn

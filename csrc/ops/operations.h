@@ -1,0 +1,47 @@
+// Every operation that a program may have, made from buffers, shapes and weights.  Shapes must fit together: whoever makes an
+// operation has checked them (program/make_operation.cpp).  Numbers of channels are padded to whole blocks.
+#pragma once
+#include <vector>
+
+#include "ops/convolution.h"
+
+namespace rbnn {
+
+// Weights are bits, in whole bytes for each tap; padding is 0, or −1 like any sign.
+Made make_binary_conv(const ConvolutionParameters& p, const std::uint8_t* weight, bool zero_padding);
+Made make_float_conv(const ConvolutionParameters& p, const float* weight, std::size_t groups);
+Made make_float_conv(const ConvolutionParameters& p, const std::int8_t* weight, std::size_t groups);
+// A byte u stands for u − zero[channel].
+Made make_int8_conv(const ConvolutionParameters& p, const std::int8_t* weight, const std::vector<float>& zero);
+
+// x·scale + shift > level; scale and shift may be empty together.
+Made make_pack(const Kernels& k, const Buffer& in, const Buffer& out, const std::vector<float>& scale, const std::vector<float>& shift,
+               const std::vector<float>& level);
+// x > mean of all x
+Made make_pack_at_mean(const Kernels& k, const Buffer& in, const Buffer& out);
+Made make_quantize(const Kernels& k, const Buffer& in, const Buffer& out, const std::vector<float>& scale,
+                   const std::vector<float>& shift);
+Made make_affine(const Kernels& k, const Buffer& in, const Buffer& out, const std::vector<float>& scale,
+                 const std::vector<float>& shift);
+Made make_activation(const Kernels& k, const Buffer& in, const Buffer& out, const ActivationParameters& activation);
+// Sides of 1 are repeated.
+Made make_add(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out);
+Made make_multiply(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out);
+
+Made make_max_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry);
+Made make_avg_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry, bool count_padding);
+// Of channels whose bit in `invert` is set the smallest.
+Made make_max_pool_bits(const Buffer& in, const Buffer& out, const Geometry& geometry, const std::vector<Word>& invert);
+// As many cells as `out` has pixels.
+Made make_adaptive_pool(const Kernels& k, const Buffer& in, const Buffer& out, bool maximum);
+Made make_channel_mean(const Kernels& k, const Buffer& in, const Buffer& out);
+
+Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out);
+// The same values in the order of channels, rows, columns where `by_channels`, else of rows, columns, channels.
+Made make_reshape(const Buffer& in, const Buffer& out, bool by_channels);
+// Three numbers each: rows, columns, channels.
+Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& start, const std::vector<std::size_t>& step);
+Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, float value);
+Made make_constant(const Buffer& out, const float* values);
+
+}  // namespace rbnn
