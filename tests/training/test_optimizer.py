@@ -76,6 +76,19 @@ def test_weights_behind_signs_learn_at_their_own_rate() -> None:
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
 
 
+@pytest.mark.parametrize("decay", ["all", "weights"])
+def test_weights_behind_signs_decay_apart(decay: str) -> None:
+    model = create_model("resnet20-bireal", image_size=8)
+    config = TrainConfig(weight_decay=1e-3, binary_decay=0.25, decay=decay)  # type: ignore[arg-type]
+    behind_signs = {id(layer.weight) for _, layer in binary_layers(model)}
+    for group in create_optimizer(model, config).param_groups:
+        for parameter in group["params"]:
+            if id(parameter) in behind_signs:
+                assert group["weight_decay"] == pytest.approx(0.25e-3)
+            else:
+                assert group["weight_decay"] in ((1e-3,) if decay == "all" else (1e-3, 0.0))
+
+
 def test_learning_rate_at_start_peak_middle_and_end() -> None:
     config = TrainConfig(epochs=105, lr=0.4, warmup=5)
     assert learning_rate(config, 0) == 0

@@ -179,8 +179,14 @@ def load_network(path: Path) -> Network:
         model = build(config, contract)
     except (KeyError, TypeError, AttributeError, RuntimeError, ConfigError, UnknownName) as error:
         raise CheckpointError(f"{path} does not describe a network: {error}") from None
-    load_weights(model, state.get("model"), path)
+    load_weights(model, _kept_weights(state), path)
     return Network(model, config, contract, state)
+
+
+def _kept_weights(state: dict[str, Any]) -> Any:
+    """What a checkpoint is read for: the averaged weights, where a run keeps an average beside those that it trains."""
+    weights, average = state.get("model"), state.get("average")
+    return weights | average if isinstance(weights, dict) and isinstance(average, dict) else weights
 
 
 def load_weights(model: nn.Module, weights: Any, path: Path) -> None:

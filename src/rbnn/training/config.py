@@ -16,7 +16,7 @@ from rbnn.models import model_names
 CONFIG_NAME = "config.toml"
 LARGEST_RECIPE = 1 << 20
 PATHS = ("data_dir", "out", "start_from", "teacher")
-RATES = ("lr", "binary_lr", "momentum", "weight_decay", "warmup")
+RATES = ("lr", "binary_lr", "momentum", "weight_decay", "binary_decay", "warmup")
 CHOICES = ("activation", "shortcut", "decay", "batch_norm")
 COUNTS = ("seed", "limit", "validation", "image_size", "workers", "threads")
 MOST_THREADS = 1024
@@ -82,8 +82,13 @@ class TrainConfig:
     """Momentum of SGD."""
     weight_decay: float = 1e-4
     """Weight decay of the weights."""
+    binary_decay: float = 1.0
+    """Weight decay of the weights behind the signs of binary layers, as a multiple of `weight_decay`."""
     decay: Literal["weights", "all"] = "all"
     """What weight decay applies to: all parameters, or weights (not batch norm, biases and scales)."""
+    average: float = 0.0
+    """Evaluate and keep the moving average of the weights over the steps, with this decay (0.999); 0 the weights
+    themselves."""
     warmup: int = 5
     """Epochs of linear warm-up; at most a tenth of the run is used for it."""
     seed: int = 0
@@ -107,7 +112,12 @@ class TrainConfig:
     """Checkpoint whose weights the run starts from.  One of the same method goes on as it was, with its rotations and
     scales; from another one, such as the trained float twin, the method starts anew."""
     teacher: Path | None = None
-    """Run or checkpoint whose answers the network learns beside the labels (distillation), such as its float twin."""
+    """Run or checkpoint whose answers the network learns beside the labels (distillation), such as its float twin or a
+    wider network."""
+    distillation_share: float = 0.9
+    """With a teacher: the share of the loss that comes from it; 1 learns from its answers alone, without labels."""
+    temperature: float = 2.0
+    """With a teacher: both networks' answers are divided by it before they are compared."""
     resume: bool = False
     """Continue the run in `out` where it stopped; more `epochs` than it had make it a longer run."""
 
@@ -135,6 +145,13 @@ class TrainConfig:
             raise ConfigError(f"threads is at most {MOST_THREADS}, got {self.threads}")
         if self.momentum >= 1:
             raise ConfigError(f"momentum is below 1, got {self.momentum}")
+        if not 0 <= self.average < 1:
+            raise ConfigError(f"average is 0 or more and below 1, got {self.average}")
+        if not 0 <= self.distillation_share <= 1 or not 0 < self.temperature < 2**63:
+            raise ConfigError(
+                f"distillation_share is from 0 to 1 and temperature above 0, got {self.distillation_share} and "
+                f"{self.temperature}"
+            )
         if self.batch_size % self.accumulate:
             raise ConfigError(f"batch_size {self.batch_size} cannot be cut into {self.accumulate} equal micro-batches")
 

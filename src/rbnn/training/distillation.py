@@ -9,10 +9,6 @@ from torch import Tensor
 from rbnn.errors import ConfigError
 from rbnn.training.checkpoint import InputContract, load_network
 
-SHARE = 0.9
-"""Of the loss, what comes from the teacher."""
-TEMPERATURE = 2.0
-
 
 class Teacher:
     """A network that is asked and does not learn."""
@@ -39,15 +35,18 @@ def _said(contract: InputContract) -> str:
     return f"{size} normalised by {contract.mean} and {contract.std} in {len(contract.classes)} classes"
 
 
-def distillation_loss(logits: Tensor, taught: Tensor, labels: Tensor) -> Tensor:
+def distillation_loss(logits: Tensor, taught: Tensor, labels: Tensor, share: float, temperature: float) -> Tensor:
     """``(1 − s) CE(z, y) + s T² KL(softmax(z') ‖ softmax(z / T))`` with ``z' = taught / T``, mean over the images.
 
-    T² makes up for the gradient of the softened part, which is as much smaller.
+    T² makes up for the gradient of the softened part, which is as much smaller.  With s = T = 1 its gradient is that of
+    ``−Σ softmax(taught) log softmax(z)``, the loss without labels of ReActNet and others: the two differ by the entropy
+    of the teacher's answers, which nothing here can change.
     """
     softened = F.kl_div(
-        F.log_softmax(logits / TEMPERATURE, 1),
-        F.log_softmax(taught / TEMPERATURE, 1),
+        F.log_softmax(logits / temperature, 1),
+        F.log_softmax(taught / temperature, 1),
         log_target=True,
         reduction="batchmean",
     )
-    return (1 - SHARE) * F.cross_entropy(logits, labels) + SHARE * TEMPERATURE**2 * softened
+    taught_part = share * temperature**2 * softened
+    return taught_part if share == 1 else (1 - share) * F.cross_entropy(logits, labels) + taught_part

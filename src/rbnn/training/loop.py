@@ -23,6 +23,7 @@ from rbnn.files import keep_as, write_whole
 from rbnn.nn import penalty
 from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
+from rbnn.training.averaging import Average
 from rbnn.training.batches import Batches
 from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, as_toml, difference, from_table
 from rbnn.training.diagnosis import broken_gradient, broken_output, gradients_finite, notices
@@ -132,10 +133,12 @@ class _Run:
         self.schedule = BinarySchedule(self.model, self.optimizer, config.epochs)
         self.epoch, self.step, self.best_top1, self.sums = 0, 0, -1.0, Sums()
         self.rate = config.lr
+        self.average = Average(self.model, config.average) if config.average else None
         self.initial = self.previous = initial_signs(self.model, continued)
         if resuming:
             self._resume(last)
         self.teacher = config.teacher and Teacher(config.teacher, self.contract, those.device)
+        self.taught_by = config.distillation_share, config.temperature
         if not resuming and those.first:
             self._prepare_directory()
         those.share_from_first(self.model)
@@ -168,6 +171,8 @@ class _Run:
             if changed:
                 raise CheckpointError(f"{last} was trained with {changed}: change it back to resume")
             checkpoint.load_weights(self.model, state["model"], last)
+            if self.average is not None:
+                self.average.load(state["average"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.schedule.load_state_dict(state["schedule"])
             self.epoch, self.step, self.best_top1 = state["epoch"], state["step"], state["best_top1"]
@@ -213,6 +218,7 @@ class _Run:
                 sums=asdict(self.sums),
                 previous_signs={name: torch.from_numpy(words) for name, words in self.previous.items()},
                 rng=torch.get_rng_state(),
+                **({} if self.average is None else {"average": self.average.values}),
             )
 
     def train(self, stop: Stop) -> Result:
@@ -282,7 +288,7 @@ class _Run:
             with self.parallel.no_sync() if wait else nullcontext():  # type: ignore[operator]
                 logits = self.parallel(some)
                 loss = (
-                    distillation_loss(logits, self.teacher(some), wanted)
+                    distillation_loss(logits, self.teacher(some), wanted, *self.taught_by)
                     if self.teacher
                     else F.cross_entropy(logits, wanted)
                 )
@@ -301,6 +307,8 @@ class _Run:
         self.sums.loss += total
         self.sums.hit1 += hits
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.model, self.epoch * len(self.batches) + self.step)
 
     def _require_finite_weights(self) -> None:
         """A checkpoint must be worth resuming from: after a last step that blew up, the one before stays."""
@@ -328,13 +336,17 @@ class _Run:
         self.processes.require_same(self._agreed(), f"at the end of epoch {self.epoch}")
         sums = self.sums
         self.processes.share_from_first(self.model)  # running statistics of batch norm
-        tested = evaluate(self.model, self.judges, self.processes)
+        kept = self.model
+        if self.average is not None:
+            kept = self.average.refresh(self.model)
+            self.processes.share_from_first(kept)
+        tested = evaluate(kept, self.judges, self.processes)
         last_look = self.config.validation and self.epoch + 1 == self.config.epochs
-        at_last = evaluate(self.model, self.test_batches, self.processes) if last_look else {}
+        at_last = evaluate(kept, self.test_batches, self.processes) if last_look else {}
         if not isfinite(tested["loss"]):
             raise self._diverged(f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch}")
         if self.log is not None:
-            layers = layer_figures(self.model, self.initial, self.previous)
+            layers = layer_figures(kept, self.initial, self.previous)
             entry = {
                 "epoch": self.epoch,
                 "evaluated_on": "validation" if self.config.validation else "test",
@@ -347,17 +359,15 @@ class _Run:
                 **{f"last_test_{key}": value for key, value in at_last.items()},
                 "images_per_second": sums.images / sums.seconds,
                 "layers": layers,
-                "notices": notices(self.model, layers, self.rate / self.config.lr if self.config.lr else 0.0),
+                "notices": notices(kept, layers, self.rate / self.config.lr if self.config.lr else 0.0),
             }
             self.log.add(entry)
             self.progress.epoch(entry)
-        self.previous = present_signs(self.model)
+        self.previous = present_signs(kept)
         better = tested["top1"] > self.best_top1
         self.best_top1 = max(tested["top1"], self.best_top1)
         if better and self.processes.first:
-            checkpoint.save(
-                self.out / checkpoint.BEST, self.config, self.contract, self.model, epoch=self.epoch, **tested
-            )
+            checkpoint.save(self.out / checkpoint.BEST, self.config, self.contract, kept, epoch=self.epoch, **tested)
         self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
         self._save()
 

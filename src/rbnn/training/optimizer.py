@@ -11,11 +11,12 @@ from rbnn.training.config import TrainConfig
 
 
 def parameter_groups(
-    model: nn.Module, weight_decay: float, decay: str = "all", binary_lr: float = 1.0
+    model: nn.Module, weight_decay: float, decay: str = "all", binary_lr: float = 1.0, binary_decay: float = 1.0
 ) -> list[dict[str, Any]]:
     """Parameters by weight decay and learning rate.  ``weights``: those of convolutions and linear layers get decay,
     batch norm, biases and the methods' scales do not, and what a method names in ``decay_factors`` (β) gets its own.
-    ``all``: every one.  The weights of binary layers learn ``binary_lr`` times as fast as the others."""
+    ``all``: every one.  The weights of binary layers learn ``binary_lr`` times as fast as the others, and have
+    ``binary_decay`` times their decay."""
     factors: dict[int, float] = {}
     for module in model.modules():
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear):
@@ -24,7 +25,7 @@ def parameter_groups(
     for _, layer in binary_layers(model):
         binary.add(id(layer.weight))
         own = layer.method.decay_factors()
-        factors[id(layer.weight)] = own.get("layer.weight", 1.0)
+        factors[id(layer.weight)] = own.get("layer.weight", 1.0) * binary_decay
         factors |= {id(p): own[name] for name, p in layer.method.named_parameters() if name in own}
     default = 1.0 if decay == "all" else 0.0
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -37,7 +38,7 @@ def parameter_groups(
 
 
 def create_optimizer(model: nn.Module, config: TrainConfig) -> SGD:
-    groups = parameter_groups(model, config.weight_decay, config.decay, config.binary_lr)
+    groups = parameter_groups(model, config.weight_decay, config.decay, config.binary_lr, config.binary_decay)
     optimizer = SGD(groups, config.lr, momentum=config.momentum, foreach=True)
     set_learning_rate(optimizer, config.lr)
     return optimizer

@@ -1,0 +1,54 @@
+"""The average of the weights over the last steps: often better than the weights of any one step."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class Average:
+    """Exponential moving average of all parameters and of batch norm's running statistics.
+
+        a ← d a + (1 − d) w   after each step,   d = min(decay, (1 + n)/(10 + n)),   n steps before
+
+    The latent weights of binary layers are averaged, not their signs; scales and β too.  Rotations, and whatever else a
+    method keeps, are the trained network's own as of the moment.  ``n`` makes the average forget the start quickly.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.model = copy.deepcopy(model).requires_grad_(False)
+        """The averaged network, as of the last ``refresh``."""
+        self.names = _averaged(model)
+        self.values = {name: tensor.detach().clone() for name, tensor in _tensors(model, self.names).items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, steps: int) -> None:
+        """After a step of the optimiser, before which there were ``steps``."""
+        share = 1 - min(self.decay, (1 + steps) / (10 + steps))
+        now = _tensors(model, self.names)
+        torch._foreach_lerp_(list(self.values.values()), [now[name].detach() for name in self.values], share)
+
+    def refresh(self, model: nn.Module) -> nn.Module:
+        """The averaged network, with all that is not averaged as ``model`` has it now."""
+        self.model.load_state_dict(model.state_dict() | self.values)
+        return self.model
+
+    def load(self, values: dict[str, Tensor]) -> None:
+        """Go on with these averages."""
+        for name, tensor in self.values.items():
+            tensor.copy_(values[name])
+
+
+def _averaged(model: nn.Module) -> list[str]:
+    names = [name for name, _ in model.named_parameters()]
+    for prefix, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and module.running_mean is not None:
+            names += [f"{prefix}.running_mean".lstrip("."), f"{prefix}.running_var".lstrip(".")]
+    return names
+
+
+def _tensors(model: nn.Module, names: list[str]) -> dict[str, Tensor]:
+    found = dict(model.named_parameters()) | dict(model.named_buffers())
+    return {name: found[name] for name in names}
