@@ -16,7 +16,7 @@ from rbnn.models import model_names
 CONFIG_NAME = "config.toml"
 LARGEST_RECIPE = 1 << 20
 PATHS = ("data_dir", "out", "start_from", "teacher")
-RATES = ("lr", "binary_lr", "momentum", "weight_decay", "binary_decay", "warmup")
+RATES = ("lr", "binary_lr", "momentum", "weight_decay", "binary_decay", "gradient_floor", "silent_decay", "warmup")
 CHOICES = ("activation", "shortcut", "decay", "batch_norm")
 COUNTS = ("seed", "limit", "validation", "image_size", "workers", "threads")
 MOST_THREADS = 1024
@@ -86,6 +86,16 @@ class TrainConfig:
     """Weight decay of the weights behind the signs of binary layers, as a multiple of `weight_decay`."""
     decay: Literal["weights", "all"] = "all"
     """What weight decay applies to: all parameters, or weights (not batch norm, biases and scales)."""
+    gradient_floor: float = 0.0
+    """Adaptive gradient scaling (OvSW): the gradient of each filter of a binary layer is at least so many times as long
+    as its weights (0.04 there); 0 leaves gradients as they are."""
+    silent_decay: float = 0.0
+    """Silence-aware decay (OvSW): additional weight decay of binary weights whose signs have not changed lately (9e-4
+    there)."""
+    silent_memory: float = 0.999
+    """Of the moving average of sign changes that tells which weights are silent, per step."""
+    silent_below: float = 1e-4
+    """A weight is silent while the average of its sign changes is below."""
     average: float = 0.0
     """Evaluate and keep the moving average of the weights over the steps, with this decay (0.999); 0 the weights
     themselves."""
@@ -145,8 +155,9 @@ class TrainConfig:
             raise ConfigError(f"threads is at most {MOST_THREADS}, got {self.threads}")
         if self.momentum >= 1:
             raise ConfigError(f"momentum is below 1, got {self.momentum}")
-        if not 0 <= self.average < 1:
-            raise ConfigError(f"average is 0 or more and below 1, got {self.average}")
+        for name in ("average", "silent_memory", "silent_below"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} is 0 or more and below 1, got {getattr(self, name)}")
         if not 0 <= self.distillation_share <= 1 or not 0 < self.temperature < 2**63:
             raise ConfigError(
                 f"distillation_share is from 0 to 1 and temperature above 0, got {self.distillation_share} and "

@@ -35,6 +35,7 @@ from rbnn.training.held_out import split
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
 from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
+from rbnn.training.silent_weights import SilentWeights
 from rbnn.training.start import start_from
 
 
@@ -131,6 +132,10 @@ class _Run:
         self.model.to(those.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = create_optimizer(self.model, config)
         self.schedule = BinarySchedule(self.model, self.optimizer, config.epochs)
+        self.silent = SilentWeights(
+            self.model, self.optimizer, floor=config.gradient_floor, decay=config.silent_decay,
+            memory=config.silent_memory, below=config.silent_below,
+        )  # fmt: skip
         self.epoch, self.step, self.best_top1, self.sums = 0, 0, -1.0, Sums()
         self.rate = config.lr
         self.average = Average(self.model, config.average) if config.average else None
@@ -175,6 +180,8 @@ class _Run:
                 self.average.load(state["average"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.schedule.load_state_dict(state["schedule"])
+            if self.config.silent_decay:
+                self.silent.load_state_dict(state["silent"])
             self.epoch, self.step, self.best_top1 = state["epoch"], state["step"], state["best_top1"]
             self.sums = Sums(**state["sums"])
             self.previous = {name: words.numpy() for name, words in state["previous_signs"].items()}
@@ -212,6 +219,7 @@ class _Run:
                 self.model,
                 optimizer=self.optimizer.state_dict(),
                 schedule=self.schedule.state_dict(),
+                silent=self.silent.state_dict(),
                 epoch=self.epoch,
                 step=self.step,
                 best_top1=self.best_top1,
