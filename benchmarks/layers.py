@@ -29,11 +29,11 @@ def layer(channels: int, side: int) -> Graph:
         [
             Operation("pack", "pack", {"x": "x"}, {"bits": "bits"}),
             Operation(
-                "binary_conv", "conv", {"x": "bits"}, {"float": "y"}, {"weight": "weight"},
+                "binary_conv", "conv", {"x": "bits"}, {"float": "y"},
+                {"weight": np.packbits(signs, axis=-1, bitorder="little")},
                 {"kernel": [3, 3], "padding": [1, 1]},
             ),
         ],
-        {"weight": np.packbits(signs, axis=-1, bitorder="little")},
     )  # fmt: skip
 
 

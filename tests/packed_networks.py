@@ -32,7 +32,7 @@ def one_operation(
     names = list(inputs)
     sizes = [int(np.prod(inputs[role])) for role in names]
     buffers = {"image": Buffer("float", (1, 1, max(sum(sizes), 1)))}
-    operations, arguments, arrays, start = [], {}, dict(tensors), 0
+    operations, arguments, start = [], {}, 0
     for role, size in zip(names, sizes, strict=True):
         buffers[f"part.{role}"], buffers[role] = Buffer("float", (1, 1, size)), Buffer("float", inputs[role])
         operations.append(
@@ -48,32 +48,28 @@ def one_operation(
             operations.append(Operation("pack", "pack", {"x": "x"}, {"bits": "x.bits"}))
         if kind == "int8_conv" and role == "x":
             buffers["x.bytes"], arguments[role] = Buffer("bytes", inputs[role]), "x.bytes"
-            roles = {"scale": "x.scale", "shift": "x.shift"}
-            arrays |= {name: np.full(inputs[role][2], 90, np.float32) for name in roles.values()}
-            operations.append(Operation("quantize", "quantize", {"x": "x"}, {"bytes": "x.bytes"}, roles))
+            around = {tensor: np.full(inputs[role][2], 90, np.float32) for tensor in ("scale", "shift")}
+            operations.append(Operation("quantize", "quantize", {"x": "x"}, {"bytes": "x.bytes"}, around))
     for role, shape in outputs.items():
         buffers[f"out.{role}"] = Buffer(role, shape)  # type: ignore[arg-type]
-    operations.append(
-        Operation(kind, kind, arguments, {role: f"out.{role}" for role in outputs},
-                  {role: role for role in tensors}, attributes)
-    )  # fmt: skip
+    operations.append(Operation(kind, kind, arguments, {role: f"out.{role}" for role in outputs}, tensors, attributes))
     results = []
     for role, shape in outputs.items():
         name = f"out.{role}"
         if role == "bits":
             unit = np.packbits(np.eye(shape[2], dtype=np.uint8), axis=-1, bitorder="little")[:, None, None]
-            arrays["unit"], buffers["unpacked"] = unit, Buffer("float", shape)
+            buffers["unpacked"] = Buffer("float", shape)
             # Σ_c s_c w_c with w = −1 but +1 at o is 2 s_o − Σ s: from these (two channels aside) every s follows.
             operations.append(
-                Operation("binary_conv", "unpack", {"x": name}, {"float": "unpacked"}, {"weight": "unit"},
+                Operation("binary_conv", "unpack", {"x": name}, {"float": "unpacked"}, {"weight": unit},
                           {"kernel": [1, 1]})
             )  # fmt: skip
             name = "unpacked"
         if role == "bytes":
-            arrays["unit"] = np.eye(shape[2], dtype=np.int8)[:, None, None]
+            unit = np.eye(shape[2], dtype=np.int8)[:, None, None]
             buffers["floats"] = Buffer("float", shape)
             operations.append(
-                Operation("int8_conv", "unpack", {"x": name}, {"float": "floats"}, {"weight": "unit"},
+                Operation("int8_conv", "unpack", {"x": name}, {"float": "floats"}, {"weight": unit},
                           {"kernel": [1, 1]})
             )  # fmt: skip
             name = "floats"
@@ -85,7 +81,7 @@ def one_operation(
         operations.append(
             Operation("concat", "both", {"x0": results[0], "x1": results[1]}, {"float": "both"})
         )  # fmt: skip
-    return Graph(Input("image"), output, buffers, operations, arrays)
+    return Graph(Input("image"), output, buffers, operations)
 
 
 def image_for(graph: Graph, rng: np.random.Generator, count: int = 2) -> NDArray[np.float32]:
@@ -107,7 +103,7 @@ def small_network() -> Graph:
     def floats(*shape: int) -> Any:
         return rng.normal(size=shape).astype(np.float32)
 
-    tensors = {
+    arrays = {
         "stem": floats(16, 3, 3, 3), "w1": signs(rng, 16, 3, 3, 16), "s1": floats(16), "b1": floats(16),
         "w2": signs(rng, 32, 3, 3, 16), "t2": rng.integers(-9, 9, 32).astype(np.int32), "flip": signs(rng, 32),
         "w3": signs(rng, 24, 1, 1, 32), "slope": floats(24), "fc": floats(5, 1, 1, 24), "fc.bias": floats(5),
@@ -119,30 +115,37 @@ def small_network() -> Graph:
     }  # fmt: skip
     conv = {"kernel": [3, 3], "padding": [1, 1]}
     operations = [
-        Operation("float_conv", "stem", {"x": "image"}, {"float": "a"}, {"weight": "stem"}, conv),
+        Operation("float_conv", "stem", {"x": "image"}, {"float": "a"}, {"weight": arrays["stem"]}, conv),
         Operation("pack", "pack", {"x": "a"}, {"bits": "a.bits"}, {}, {"level": "mean"}),
         Operation(
             "binary_conv", "one", {"x": "a.bits", "residual": "a"}, {"float": "b", "bits": "b.bits"},
-            {"weight": "w1", "scale": "s1", "shift": "b1"}, conv | {"activation": ["hardtanh", -1, 1]},
+            {"weight": arrays["w1"], "scale": arrays["s1"], "shift": arrays["b1"]},
+            conv | {"activation": ["hardtanh", -1, 1]},
         ),
         Operation(
-            "binary_conv", "two", {"x": "b.bits"}, {"bits": "c.bits"}, {"weight": "w2", "threshold": "t2"},
+            "binary_conv", "two", {"x": "b.bits"}, {"bits": "c.bits"},
+            {"weight": arrays["w2"], "threshold": arrays["t2"]},
             conv | {"stride": [2, 2]},
         ),
-        Operation("max_pool_bits", "pool", {"x": "c.bits"}, {"bits": "d.bits"}, {"invert": "flip"}, {"kernel": [2, 2]}),
         Operation(
-            "binary_conv", "three", {"x": "d.bits"}, {"float": "e"}, {"weight": "w3", "slope": "slope"},
+            "max_pool_bits", "pool", {"x": "c.bits"}, {"bits": "d.bits"}, {"invert": arrays["flip"]},
+            {"kernel": [2, 2]},
+        ),
+        Operation(
+            "binary_conv", "three", {"x": "d.bits"}, {"float": "e"},
+            {"weight": arrays["w3"], "slope": arrays["slope"]},
             {"kernel": [1, 1], "activation": ["prelu"]},
         ),
         Operation("mean", "mean", {"x": "e"}, {"float": "f"}, {}, {"over": "hw"}),
         Operation(
-            "float_conv", "fc", {"x": "f"}, {"float": "logits"}, {"weight": "fc", "shift": "fc.bias"},
+            "float_conv", "fc", {"x": "f"}, {"float": "logits"},
+            {"weight": arrays["fc"], "shift": arrays["fc.bias"]},
             {"kernel": [1, 1]},
         ),
     ]  # fmt: skip
     buffers = {name: Buffer(kind, (h, w, c)) for name, (kind, h, w, c) in shapes.items()}  # type: ignore[arg-type]
     contract = Input("image", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), ("a", "b", "c", "d", "e"))
-    return Graph(contract, "logits", buffers, operations, tensors)
+    return Graph(contract, "logits", buffers, operations)
 
 
 def picture_network() -> Graph:
@@ -150,17 +153,15 @@ def picture_network() -> Graph:
     graph = small_network()
     rng = np.random.default_rng(2)
     mean, std = np.array(graph.input.mean, np.float64), np.array(graph.input.std, np.float64)
-    tensors = graph.tensors | {
-        "to.scale": (255 * std).astype(np.float32), "to.shift": (255 * mean).astype(np.float32),
-        "stem": rng.integers(-128, 128, (16, 3, 3, 3), np.int8), "stem.scale": np.full(16, 1e-4, np.float32),
-    }  # fmt: skip
+    scale, shift = (255 * std).astype(np.float32), (255 * mean).astype(np.float32)
+    weight = rng.integers(-128, 128, (16, 3, 3, 3), np.int8)
     stem = graph.operations[0]
     operations = [
-        Operation("quantize", "bytes", {"x": "image"}, {"bytes": "u"}, {"scale": "to.scale", "shift": "to.shift"}),
+        Operation("quantize", "bytes", {"x": "image"}, {"bytes": "u"}, {"scale": scale, "shift": shift}),
         Operation(
             "int8_conv", stem.name, {"x": "u"}, stem.outputs,
-            {"weight": "stem", "zero": "to.shift", "scale": "stem.scale"}, stem.attributes,
+            {"weight": weight, "zero": shift, "scale": np.full(16, 1e-4, np.float32)}, stem.attributes,
         ),
         *graph.operations[1:],
     ]  # fmt: skip
-    return Graph(graph.input, graph.output, graph.buffers | {"u": Buffer("bytes", (8, 8, 3))}, operations, tensors)
+    return Graph(graph.input, graph.output, graph.buffers | {"u": Buffer("bytes", (8, 8, 3))}, operations)

@@ -225,7 +225,7 @@ def variant(name: str) -> Graph:
         return replace(graph, output="e", input=replace(graph.input, classes=()))
     buffers = {"image": Buffer("float", (8, 9, 3)), "mean": Buffer("float", (1, 1, 3))}
     mean = Operation("mean", "mean", {"x": "image"}, {"float": "mean"}, {}, {"over": "hw"})
-    return Graph(Input("image", (0.5,), (0.5,)), "mean", buffers, [mean], {})
+    return Graph(Input("image", (0.5,), (0.5,)), "mean", buffers, [mean])
 
 
 @pytest.mark.parametrize(

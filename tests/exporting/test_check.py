@@ -48,7 +48,9 @@ def packed() -> Packed:
 
 def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Graph], None]:
     def apply(graph: Graph) -> None:
-        graph.tensors[name] = change(graph.tensors[name])
+        layer, _, role = name.rpartition(".")
+        (operation,) = (each for each in graph.operations if each.name == layer)
+        operation.tensors[role] = change(operation.tensors[role])
 
     return apply
 

@@ -39,7 +39,7 @@ def normalised(count: int) -> Tensor:
 def from_file(graph: Graph, layer: str, weight: Tensor, stem: bool = False) -> Tensor:
     """What the whole numbers of a layer stand for, after a look at how ``weight`` was rounded to them."""
     (operation,) = [each for each in graph.operations if each.name == layer]
-    stored = graph.tensors[operation.tensors["weight"]]
+    stored = operation.tensors["weight"]
     if stored.dtype != np.int8:
         return weight
     whole = torch.from_numpy(stored.transpose(0, 3, 1, 2).astype(np.float64)).reshape(weight.shape)
@@ -73,7 +73,7 @@ def test_it_answers_like_rounded_weights(tmp_path: Path, stem: str, float_layers
     with torch.no_grad():
         wanted = by_hand(model, packfile.read(path))(normalised(7)).numpy()
     session = Session(path)
-    whole = {o.name: session.graph.tensors[o.tensors["weight"]].dtype == np.int8 for o in session.graph.operations
+    whole = {o.name: o.tensors["weight"].dtype == np.int8 for o in session.graph.operations
              if "weight" in o.tensors}  # fmt: skip
     assert whole == {"stem": stem == "int8", "middle.1": float_layers == "int8", "middle.5": float_layers == "int8"}
     np.testing.assert_allclose(session(normalised(7).numpy()), wanted, rtol=1e-4, atol=1e-5)
@@ -91,7 +91,7 @@ def test_what_the_file_holds(tmp_path: Path) -> None:
         assert ("int8 changes the class of" in str(report)) == (form == "int8")
     graph = packfile.read(tmp_path / "int8")
     assert [operation.kind for operation in graph.operations][:2] == ["quantize", "int8_conv"]
-    weights = {o.name: graph.tensors[o.tensors["weight"]] for o in graph.operations if "weight" in o.tensors}
+    weights = {o.name: o.tensors["weight"] for o in graph.operations if "weight" in o.tensors}
     assert {weight.dtype.name for weight in weights.values()} == {"int8"}
     assert all(int(np.abs(weight.astype(int)).max()) == 127 for weight in weights.values())
     parameters = sum(weight.size for weight in weights.values())
@@ -154,7 +154,7 @@ def test_layers_that_are_no_modules(tmp_path: Path) -> None:
     model, path = Functional(), tmp_path / "net.rbnn"
     rbnn.export(model, path, normalised(2), MEAN, STD, float_layers="int8")
     graph = packfile.read(path)
-    assert [graph.tensors[o.tensors["weight"]].dtype.name for o in graph.operations] == [
+    assert [o.tensors["weight"].dtype.name for o in graph.operations] == [
         "float32", "int8", "float32",
     ]  # fmt: skip
     with torch.no_grad():

@@ -42,9 +42,8 @@ def test_a_network_survives_the_file(packed: Path) -> None:
     written, read = small_network(), packfile.read(packed)
     assert read.input == written.input
     assert read.buffers == written.buffers
-    assert read.operations == written.operations
-    for name, tensor in written.tensors.items():
-        np.testing.assert_array_equal(read.tensors[name], tensor)
+    for found, wanted in zip(read.operations, written.operations, strict=True):
+        np.testing.assert_equal(vars(found), vars(wanted))
     assert [path.name for path in packed.parent.iterdir()] == ["net.rbnn"]
 
 
@@ -162,7 +161,7 @@ def test_an_unknown_kind_names_the_operation(packed: Path) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_are_refused(packed: Path, value: float) -> None:
     def change(metadata: Any, tensors: dict[str, Any]) -> None:
-        tensors["s1"] = np.full(16, value, np.float32)
+        tensors["one.scale"] = np.full(16, value, np.float32)
 
     with pytest.raises(PackError, match="finite"):
         packfile.read(rewrite(packed, change))

@@ -171,8 +171,7 @@ def test_a_trace_takes_given_values_in_place_of_computed_ones() -> None:
     floats = rng.normal(size=(2, 8, 8, 16)).astype(np.float32)
     seen = Session(graph).trace(images(2), {"a.bits": bits, "a": floats})
     operation = next(each for each in graph.operations if each.name == "one")
-    tensors = {role: graph.tensors[name] for role, name in operation.tensors.items()}
-    wanted = oracle.run_operation(operation, {"x": bits, "residual": floats}, tensors, {}, 2)
+    wanted = oracle.run_operation(operation, {"x": bits, "residual": floats}, {}, 2)
     np.testing.assert_array_equal(seen["b"], wanted["float"])
     np.testing.assert_array_equal(seen["b.bits"], wanted["bits"])
     assert not np.array_equal(seen["a"], floats)  # what the stem itself wrote
@@ -182,27 +181,27 @@ def shortcuts(residuals: list[str]) -> Graph:
     """A sum for each residual, the image or a sum before: a convolution of signs is added to it.  The last operation
     reads the last sum twice: all channels of a pixel for each of its own, and as its residual."""
     rng, shape = np.random.default_rng(3), (9, 9, 70)
-    buffers, operations, tensors = {"image": Buffer("float", shape)}, [], {}
+    buffers, operations = {"image": Buffer("float", shape)}, []
     values = "image"
     for index, residual in enumerate(residuals):
         bits, name = f"bits{index}", f"sum{index}"
         buffers |= {bits: Buffer("bits", shape), name: Buffer("float", shape)}
-        tensors |= {f"{name}.weight": signs(rng, 70, 3, 3, 70), f"{name}.scale": rng.random(70, np.float32) / 30}
+        tensors = {"weight": signs(rng, 70, 3, 3, 70), "scale": rng.random(70, np.float32) / 30}
         operations += [
             Operation("pack", bits, {"x": values}, {"bits": bits}),
             Operation(
                 "binary_conv", name, {"x": bits, "residual": residual}, {"float": name},
-                {"weight": f"{name}.weight", "scale": f"{name}.scale"}, {"kernel": [3, 3], "padding": [1, 1]},
+                tensors, {"kernel": [3, 3], "padding": [1, 1]},
             ),
         ]  # fmt: skip
         values = name
-    tensors["last"] = rng.normal(size=(70, 1, 1, 70)).astype(np.float32)
+    weight = rng.normal(size=(70, 1, 1, 70)).astype(np.float32)
     buffers["last"] = Buffer("float", shape)
     operations.append(
-        Operation("float_conv", "last", {"x": values, "residual": values}, {"float": "last"}, {"weight": "last"},
+        Operation("float_conv", "last", {"x": values, "residual": values}, {"float": "last"}, {"weight": weight},
                   {"kernel": [1, 1]})
     )  # fmt: skip
-    return Graph(Input("image"), "last", buffers, operations, tensors)
+    return Graph(Input("image"), "last", buffers, operations)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -135,7 +135,9 @@ TROUBLE: dict[str, dict[str, Callable[[Path], object]]] = {
     "a directory": {"any": make_directory},
     "of another network": {
         "checkpoint": rewritten_checkpoint(lambda state: state["config"].update(model="vgg-small")),
-        "packed": rewritten_packed(lambda metadata, tensors: tensors.update(stem=np.zeros((16, 3, 5, 5), np.float32))),
+        "packed": rewritten_packed(
+            lambda metadata, tensors: tensors.update({"stem.weight": np.zeros((16, 3, 5, 5), np.float32)})
+        ),
         "foreign": rewritten_checkpoint(lambda state: state["state_dict"].pop("layer1.0.conv1.R1")),
         "recipe": as_text('model = "resnet-1000"\n'),
         "table": as_text('{"table": "ablation", "rows": [{"row": "B", "runs": ["no/such"], "seeds": [0]}]}'),
@@ -151,7 +153,7 @@ TROUBLE: dict[str, dict[str, Callable[[Path], object]]] = {
     "not a number": {
         "checkpoint": rewritten_checkpoint(lambda state: state["model"]["conv1.weight"].fill_(float("nan"))),
         "foreign": rewritten_checkpoint(lambda state: state["state_dict"]["conv1.weight"].fill_(float("nan"))),
-        "packed": rewritten_packed(lambda metadata, tensors: tensors["s1"].fill(np.nan)),
+        "packed": rewritten_packed(lambda metadata, tensors: tensors["one.scale"].fill(np.nan)),
         "recipe": as_text("lr = nan\n"),
     },
     "nested deeply": {

@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +157,11 @@ def _read_again_and_again(path: Path, seconds: float) -> None:
 def test_a_file_that_is_cut_while_it_is_read(seconds: float, tmp_path: Path, fault: Fault) -> None:
     """A mapping of it would end the process: SIGBUS."""
     graph, path = small_network(), tmp_path / "net.rbnn"
-    large = np.zeros((1 << 21,), np.float32)
-    packfile.write(replace(graph, tensors=graph.tensors | {f"large{i}": large for i in range(4)}), path)
+    large = np.zeros((2, 1, 1 << 20), np.float32)
+    for name in (f"large{i}" for i in range(4)):
+        graph.buffers[name] = Buffer("float", large.shape)
+        graph.operations.append(Operation("constant", name, {}, {"float": name}, {"value": large + 0}))
+    packfile.write(graph, path)
     data = path.read_bytes()
     reader = server().Process(target=_read_again_and_again, args=(path, seconds))
     reader.start()
@@ -185,7 +187,7 @@ def test_pools_of_many_taps_are_checked_by_arithmetic(count: int, fault: Fault) 
     operations.append(Operation("mean", "mean", {"x": f"x{count - 1}"}, {"float": "y"}, {}, {"over": "hw"}))
     start = time.process_time()
     with fault("hostile packed file"):
-        Graph(Input("image"), "y", buffers, operations, {}).check()
+        Graph(Input("image"), "y", buffers, operations).check()
         assert time.process_time() - start < count / 100
 
 
@@ -199,7 +201,7 @@ def test_a_small_file_cannot_ask_for_all_memory(tmp_path: Path, fault: Fault) ->
         )
     ]
     operations += [Operation("add", f"add{i}", {"a": f"x{i}", "b": f"x{i}"}, {"float": f"x{i + 1}"}) for i in range(4)]
-    graph = Graph(Input("image"), "x4", buffers, operations, {})
+    graph = Graph(Input("image"), "x4", buffers, operations)
     with fault("hostile packed file"), pytest.raises(PackError, match="all buffers together are larger than"):
         graph.check()
     with fault("hostile packed file"), pytest.raises(PackError, match="buffers together are too large"):
@@ -210,20 +212,21 @@ def wide_kernels(kind: str, count: int) -> Graph:
     """Convolutions with one weight, whose kernel is larger than the picture: no two pixels see the same taps."""
     side, kernel = 40, 81
     first = Operation("pack", "signs", {"x": "image"}, {"bits": "x"})
-    tensors: dict[str, Any] = {"weight": np.ones((1, kernel, kernel, 1), np.uint8)}
+    weight: Any = np.ones((1, kernel, kernel, 1), np.uint8)
     if kind == "int8_conv":
-        first = Operation("quantize", "bytes", {"x": "image"}, {"bytes": "x"}, {"scale": "one", "shift": "one"})
-        tensors = {"weight": np.ones((1, kernel, kernel, 1), np.int8), "one": np.ones(1, np.float32)}
+        one = np.ones(1, np.float32)
+        first = Operation("quantize", "bytes", {"x": "image"}, {"bytes": "x"}, {"scale": one, "shift": one})
+        weight = weight.astype(np.int8)
     operations = [first]
     buffers = {"image": Buffer("float", (side, side, 1))}
     buffers["x"] = Buffer("bits" if kind == "binary_conv" else "bytes", (side, side, 1))
     for i in range(count):
         buffers[f"y{i}"] = Buffer("float", (side + kernel - 1, side + kernel - 1, 1))
         operations.append(
-            Operation(kind, f"conv{i}", {"x": "x"}, {"float": f"y{i}"}, {"weight": "weight"},
+            Operation(kind, f"conv{i}", {"x": "x"}, {"float": f"y{i}"}, {"weight": weight},
                       {"kernel": [kernel, kernel], "padding": [kernel - 1, kernel - 1]})
         )  # fmt: skip
-    return Graph(Input("image"), f"y{count - 1}", buffers, operations, tensors)
+    return Graph(Input("image"), f"y{count - 1}", buffers, operations)
 
 
 @pytest.mark.parametrize("kind", ["binary_conv", "int8_conv"])
@@ -240,8 +243,9 @@ def test_weights_that_grow_in_memory(fault: Fault) -> None:
     """One channel is kept as sixty-four."""
     shape = (255, 255, 130)
     buffers = {"image": Buffer("float", shape), "y": Buffer("float", (1, 1, 1))}
-    large = Operation("float_conv", "large", {"x": "image"}, {"float": "y"}, {"weight": "w"}, {"kernel": [255, 255]})
-    graph = Graph(Input("image"), "y", buffers, [large], {"w": np.zeros((1, *shape), np.float32)})
+    weight = np.zeros((1, *shape), np.float32)
+    large = Operation("float_conv", "large", {"x": "image"}, {"float": "y"}, {"weight": weight}, {"kernel": [255, 255]})
+    graph = Graph(Input("image"), "y", buffers, [large])
     with fault("hostile packed file"), pytest.raises(PackError, match=r"'large' .* take more than 2 GB"):
         Session(graph)
 

@@ -6,7 +6,6 @@ numbers get float weights of the same size, and bytes are left out.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +21,17 @@ def float_twin(graph: Graph) -> Graph:
     twin = _Twin(graph)
     for operation in graph.operations:
         twin.add(operation)
-    return Graph(graph.input, twin.name(graph.output), twin.buffers, twin.operations, twin.tensors)
+    return Graph(graph.input, twin.name(graph.output), twin.buffers, twin.operations)
 
 
 def without_bytes(graph: Graph) -> Graph:
     """The same network with int8 layers as float ones; bits stay."""
     buffers = {name: buffer for name, buffer in graph.buffers.items() if buffer.type != "bytes"}
-    tensors = dict(graph.tensors)
-    for name, array in graph.tensors.items():
-        if array.dtype == np.int8:
-            tensors[name] = array.astype(np.float32)
-    plain = Graph(graph.input, graph.output, buffers, [], tensors)
+    plain = Graph(graph.input, graph.output, buffers, [])
+    floats = {id(array): array.astype(np.float32) for array in graph.tensors.values() if array.dtype == np.int8}
     makers = {each.outputs["bytes"]: each for each in graph.operations if each.kind == "quantize"}
-    for operation in graph.operations:
+    for each in graph.operations:
+        operation = replace(each, tensors={role: floats.get(id(array), array) for role, array in each.tensors.items()})
         if operation.kind == "int8_conv":
             _add_as_float(plain, operation, makers[operation.inputs["x"]])
         elif operation.kind != "quantize":
@@ -44,19 +41,17 @@ def without_bytes(graph: Graph) -> Graph:
 
 def _add_as_float(graph: Graph, operation: Operation, quantize: Operation) -> None:
     """Σ w·(u − zero) with u = x·scale + shift, not rounded: where shift is zero, Σ (w·scale)·x."""
-    scale, shift = (graph.tensors[quantize.tensors[role]] for role in ("scale", "shift"))
-    zero = graph.tensors[operation.tensors["zero"]] if "zero" in operation.tensors else np.zeros_like(shift)
-    source, name, weight = quantize.inputs["x"], f"{operation.name} as floats", operation.tensors["weight"]
+    scale, shift = quantize.tensors["scale"], quantize.tensors["shift"]
+    tensors = dict(operation.tensors)
+    zero = tensors.pop("zero", np.zeros_like(shift))
+    source, name = quantize.inputs["x"], f"{operation.name} as floats"
     if np.allclose(shift, zero, atol=1e-3):
-        graph.tensors[name] = graph.tensors[weight] * scale
-        weight = name
+        tensors["weight"] = tensors["weight"] * scale
     else:
-        roles = {"scale": quantize.tensors["scale"], "shift": f"{name}.shift"}
-        graph.tensors[roles["shift"]] = shift - zero
         graph.buffers[name] = Buffer("float", graph.buffers[source].shape)
-        graph.operations.append(Operation("affine", name, {"x": source}, {"float": name}, roles))
+        moved = {"scale": scale, "shift": shift - zero}
+        graph.operations.append(Operation("affine", name, {"x": source}, {"float": name}, moved))
         source = name
-    tensors = {role: tensor for role, tensor in operation.tensors.items() if role != "zero"} | {"weight": weight}
     inputs = operation.inputs | {"x": source}
     graph.operations.append(replace(operation, kind="float_conv", inputs=inputs, tensors=tensors))
 
@@ -68,7 +63,8 @@ class _Twin:
         """Buffers of the packed graph that the twin does not have → the ones that hold their values."""
         self.buffers = {graph.input.buffer: graph.buffers[graph.input.buffer]}
         self.operations: list[Operation] = []
-        self.tensors: dict[str, NDArray[Any]] = {}
+        self.numbers: dict[int, NDArray[np.float32]] = {}
+        """Weights as ±1, by the identity of their bits, which operations may share."""
 
     def name(self, buffer: str) -> str:
         return self.same.get(buffer, buffer)
@@ -88,32 +84,26 @@ class _Twin:
         first, *others = operation.outputs.values()
         self.same |= dict.fromkeys(others, first)
         self.buffers[first] = Buffer("float", self.graph.buffers[first].shape)
-        for name in operation.tensors.values():
-            self.tensors.setdefault(name, self.graph.tensors.get(name, np.empty(0)))
         inputs = {role: self.name(buffer) for role, buffer in operation.inputs.items()}
         self.operations.append(replace(operation, inputs=inputs, outputs={"float": first}))
 
     def pack(self, operation: Operation) -> None:
-        roles = {role: name for role, name in operation.tensors.items() if role != "level"}
-        if not roles:
+        tensors = {role: array for role, array in operation.tensors.items() if role != "level"}
+        if not tensors:
             self.same[operation.outputs["bits"]] = self.name(operation.inputs["x"])
             return
         channels = self.graph.buffers[operation.inputs["x"]].shape[2]
         for role, value in (("scale", 1.0), ("shift", 0.0)):
-            if role not in roles:
-                roles[role] = f"{operation.name}.{role}"
-                self.tensors[roles[role]] = np.full(channels, value, np.float32)
-        self.put(replace(operation, kind="affine", tensors=roles, attributes={}))
+            tensors.setdefault(role, np.full(channels, value, np.float32))
+        self.put(replace(operation, kind="affine", tensors=tensors, attributes={}))
 
     def binary_conv(self, operation: Operation) -> None:
         channels = self.graph.buffers[operation.inputs["x"]].shape[2]
-        roles, attributes = dict(operation.tensors), dict(operation.attributes)
+        tensors, attributes = dict(operation.tensors), dict(operation.attributes)
         attributes.pop("pad", None)
-        roles.pop("level", None)
-        roles["weight"] = f"{operation.tensors['weight']} as numbers"
-        self.tensors[roles["weight"]] = unpack(self.graph.tensors[operation.tensors["weight"]], channels)
-        if threshold := roles.pop("threshold", None):
-            roles["shift"] = f"{threshold} as shift"
-            self.tensors[roles["shift"]] = -self.graph.tensors[threshold].astype(np.float32)
+        tensors.pop("level", None)
+        tensors["weight"] = self.numbers.setdefault(id(tensors["weight"]), unpack(tensors["weight"], channels))
+        if "threshold" in tensors:
+            tensors["shift"] = -tensors.pop("threshold").astype(np.float32)
             attributes["activation"] = ["hardtanh", -1.0, 1.0]
-        self.put(replace(operation, kind="float_conv", tensors=roles, attributes=attributes))
+        self.put(replace(operation, kind="float_conv", tensors=tensors, attributes=attributes))

@@ -56,11 +56,11 @@ def layer(channels: int, side: int) -> Graph:
             "conv",
             {"x": "x.bits", "residual": "x"},
             {"float": "y", "bits": "y.bits"},
-            {role: role for role in tensors},
+            tensors,
             {"kernel": [3, 3], "padding": [1, 1], "activation": ["hardtanh", -1.0, 1.0]},
         ),
     ]
-    return Graph(Input("x"), "y", buffers, operations, tensors)
+    return Graph(Input("x"), "y", buffers, operations)
 
 
 def measure(kernels: str, channels: int, side: int, limit: float, threads: int = 1, seconds: float = 0.2) -> Figure:

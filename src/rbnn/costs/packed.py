@@ -69,28 +69,28 @@ def packed_costs(graph: Graph, file_bytes: int, threads: int = 1, repeats: int =
     """Counts, and times on this machine of a picture of noise."""
     session = Session(graph, threads)
     image = np.random.default_rng(0).normal(size=(1, *session.input_shape)).astype(np.float32)
-    seen: set[str] = set()
+    seen: set[int] = set()
     found = []
     for operation, seconds in session.profile(image, repeats):
         found.append(_costs(graph, operation, seconds, seen))
-        seen.update(operation.tensors.values())
+        seen.update(map(id, operation.tensors.values()))
     centred = [each.name for each in graph.operations if each.attributes.get("level") == "mean"]
     return PackedCosts(found, file_bytes, centred)
 
 
-def _costs(graph: Graph, operation: Operation, seconds: float, seen: set[str]) -> OperationCosts:
+def _costs(graph: Graph, operation: Operation, seconds: float, seen: set[int]) -> OperationCosts:
     height, width, channels = graph.buffers[next(iter(operation.outputs.values()))].shape
-    new = set(operation.tensors.values()) - seen
-    size = twin_size = sum(graph.tensors[name].nbytes for name in new)
+    new = {id(array): array for array in operation.tensors.values() if id(array) not in seen}
+    size = twin_size = sum(array.nbytes for array in new.values())
     bits, bit_bytes, macs = 0, 0, 0
     weight: tuple[int, ...] = ()
     if "weight" in operation.tensors:
-        stored = graph.tensors[operation.tensors["weight"]]
+        stored = operation.tensors["weight"]
         bits = 1 if operation.kind == "binary_conv" else 8 * stored.itemsize
         inside = graph.buffers[operation.inputs["x"]].shape[2] // operation.attributes.get("groups", 1)
         weight = stored.shape[0], inside, *stored.shape[1:3]
         macs = height * width * int(np.prod(weight))
-        if operation.tensors["weight"] in new:
+        if id(stored) in new:
             twin_size += 4 * int(np.prod(weight)) - stored.nbytes
             bit_bytes = stored.nbytes if bits == 1 else 0
     return OperationCosts(

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from rbnn.errors import NotBinary
-from rbnn.exporting.draft import Array, Step, TorchValue
+from rbnn.exporting.draft import Array, TorchValue
 from rbnn.exporting.handlers import affine, check_sides, sides
 from rbnn.exporting.traced_call import Call, Place
 from rbnn.methods import BinaryForm
 from rbnn.nn import BinaryConv1d, BinaryLayer, BinaryLinear
-from rbnn.packed.operations import Shape
+from rbnn.packed.operations import Operation, Shape
 
 Known = dict[tuple[object, ...], str]
 """Signs and slices that are there already, by where they come from: layers that read one picture share them."""
@@ -40,8 +40,8 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
     y = y if layer.bias is None else y - layer.bias.detach().reshape(-1, *[1] * (y.dim() - 2))
     maps = [*([lowered.magnitudes()] if form.magnitudes else []), *lowered.positions()]
     for number, factors in enumerate(maps):
-        step = Step("multiply", f"{call.name}.map{number or ''}", {"a": buffer, "b": factors})
-        buffer = call.draft.add(step, "float", call.shape_of(y), TorchValue(y) if factors is maps[-1] else None)
+        shape = None if factors is maps[-1] else call.shape_of(y)
+        buffer = call.write("multiply", {"a": buffer, "b": factors}, value=y, shape=shape, part=f".map{number or ''}")
     return buffer if layer.bias is None else affine(call, Place(buffer, y), 1.0, call.array(layer.bias))
 
 
@@ -82,7 +82,7 @@ def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> _Window:
 
 @dataclass(frozen=True)
 class _Layer:
-    """One layer while its steps are written."""
+    """One layer while its operations are written."""
 
     call: Call
     x: Place
@@ -111,11 +111,11 @@ class _Layer:
             parts.append(chain)
         buffer = parts[0]
         if groups > 1:
-            buffer = call.hidden("concat", {f"x{i}": part for i, part in enumerate(parts)}, wide, part=".groups")
+            buffer = call.write("concat", {f"x{i}": part for i, part in enumerate(parts)}, shape=wide, part=".groups")
         if any(cut):
             attributes = {"start": [*cut, 0], "stop": list(wide), "step": [1, 1, 1]}
             shape = (height, width, channels)
-            buffer = call.hidden("slice", {"x": buffer}, shape, attributes=attributes, part=".cut")
+            buffer = call.write("slice", {"x": buffer}, attributes=attributes, shape=shape, part=".cut")
         return buffer
 
     def _chain(self, group: int, bases: list[Array], factors: Array, shift: Array, size: tuple[int, int]) -> str:
@@ -130,10 +130,8 @@ class _Layer:
             tensors = {"weight": bases[base], "scale": factors[base] * form.levels[plane]}
             if index == count - 1:
                 tensors["shift"] = shift
-            step = Step(
-                "binary_conv", self.call.name + part, {"x": planes[plane]} | residual, {}, tensors, dict(attributes)
-            )
-            buffer = self.call.draft.add(step, "float", (*size, len(bases[0])))
+            inputs, shape = {"x": planes[plane]} | residual, (*size, len(bases[0]))
+            buffer = self.call.write("binary_conv", inputs, tensors, dict(attributes), shape=shape, part=part)
             residual = {"residual": buffer}
         return buffer
 
@@ -150,9 +148,9 @@ class _Layer:
             key = place.buffer, level
             if key not in self.known:
                 name = call.name + (f".sign{len(found)}" if len(self.torch_signs) > 1 else ".sign")
-                step = Step("pack", name, {"x": place.buffer}, attributes={} if level == 0 else {"level": level})
+                pack = Operation("pack", name, {"x": place.buffer}, attributes={} if level == 0 else {"level": level})
                 torch_value = TorchValue(place.value, threshold, signs[:, group * each : (group + 1) * each])
-                self.known[key] = call.draft.add(step, "bits", call.shape_of(place.value), torch_value)
+                self.known[key] = call.draft.add(pack, call.shape_of(place.value), torch_value, "bits")
             found.append(self.known[key])
         return found
 
@@ -166,21 +164,23 @@ class _Layer:
         value, key = x.value[:, first:last], (x.buffer, first, last)
         if key not in self.known:
             attributes = {"start": [0, 0, first], "stop": [height, width, last], "step": [1, 1, 1]}
-            step = Step("slice", f"{self.call.name}.channels{group}", {"x": x.buffer}, attributes=attributes)
-            self.known[key] = self.call.draft.add(step, "float", (height, width, each), TorchValue(value))
+            self.known[key] = self.call.write(
+                "slice", {"x": x.buffer}, attributes=attributes, value=value, part=f".channels{group}"
+            )
         return Place(self.known[key], value)
 
     def _centred(self) -> Place:
         """x minus its mean."""
-        call, shape = self.call, self.call.shape_of(self.x.value)
+        call, channels = self.call, self.call.shape_of(self.x.value)[2]
         value, key = self.x.value - _mean_of(self.x.value), (self.x.buffer, "centred")
         if key not in self.known:
-            rows = call.hidden("mean", {"x": self.x.buffer}, (1, 1, shape[2]), attributes={"over": "hw"}, part=".rows")
-            mean = call.hidden("mean", {"x": rows}, (1, 1, 1), attributes={"over": "c"}, part=".mean")
+            rows = call.write(
+                "mean", {"x": self.x.buffer}, attributes={"over": "hw"}, shape=(1, 1, channels), part=".rows"
+            )
+            mean = call.write("mean", {"x": rows}, attributes={"over": "c"}, shape=(1, 1, 1), part=".mean")
             turned = {"scale": np.array([-1.0]), "shift": np.array([0.0])}
-            minus = call.hidden("affine", {"x": mean}, (1, 1, 1), turned, part=".minus")
-            step = Step("add", f"{call.name}.centred", {"a": self.x.buffer, "b": minus})
-            self.known[key] = call.draft.add(step, "float", shape, TorchValue(value))
+            minus = call.write("affine", {"x": mean}, turned, shape=(1, 1, 1), part=".minus")
+            self.known[key] = call.write("add", {"a": self.x.buffer, "b": minus}, value=value, part=".centred")
         return Place(self.known[key], value)
 
     def magnitudes(self) -> str:
@@ -188,17 +188,17 @@ class _Layer:
         call, groups = self.call, self.window.groups
         height, width, channels = call.shape_of(self.x.value)
         absolute = {"activation": ["abs"]}
-        size = call.hidden(
-            "activation", {"x": self.x.buffer}, (height, width, channels), attributes=absolute, part=".abs"
+        size = call.write(
+            "activation", {"x": self.x.buffer}, attributes=absolute, shape=(height, width, channels), part=".abs"
         )
         out_height, out_width, filters = call.shape_of(call.result)
         seen, kernel = channels // groups, self.window.steps["kernel"]
         if groups == 1:  # one map for all filters
-            size = call.hidden("mean", {"x": size}, (height, width, 1), attributes={"over": "c"}, part=".mean")
+            size = call.write("mean", {"x": size}, attributes={"over": "c"}, shape=(height, width, 1), part=".mean")
             seen = filters = 1
         box = np.full((filters, *kernel, seen), 1 / (seen * kernel[0] * kernel[1]))
         shape, attributes = (out_height, out_width, filters), self.window.steps | {"groups": groups}
-        return call.hidden("float_conv", {"x": size}, shape, {"weight": box}, attributes, part=".k")
+        return call.write("float_conv", {"x": size}, {"weight": box}, attributes, shape=shape, part=".k")
 
     def positions(self) -> list[str]:
         """Γ, if there is one: a number per position, or per channel and position."""
@@ -207,7 +207,7 @@ class _Layer:
             return []
         values = factors[:, :, None] if factors.ndim == 2 else factors.transpose(1, 2, 0)
         height, width, channels = values.shape
-        return [self.call.hidden("constant", {}, (height, width, channels), {"value": values}, part=".positions")]
+        return [self.call.write("constant", {}, {"value": values}, shape=(height, width, channels), part=".positions")]
 
 
 def _mean_of(value: Tensor) -> Tensor:

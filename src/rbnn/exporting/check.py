@@ -104,7 +104,7 @@ def _operation(
     if operation.kind == "binary_conv":
         sums = ACCUMULATORS + next(iter(operation.outputs.values()))
         bits = given.get(operation.inputs["x"], seen[operation.inputs["x"]])
-        if not np.array_equal(seen[sums], _sums(operation, graph.tensors[operation.tensors["weight"]], bits)):
+        if not np.array_equal(seen[sums], _sums(operation, operation.tensors["weight"], bits)):
             raise ExportError(f"layer {operation.name!r}: the packed sums of signs differ from torch's")
     difference, signs, near_ties = 0.0, 0, 0
     compared = False

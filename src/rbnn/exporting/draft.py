@@ -1,31 +1,17 @@
-"""A packed network while it is made: steps with their numbers still in double and their signs as ±1."""
+"""A packed network while it is made: operations with their numbers still in double and their signs as ±1."""
 
-import itertools
-from collections.abc import Container
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rbnn.packed.graph import Graph, Input
+from rbnn.packed.graph import Graph, Input, unused
 from rbnn.packed.operations import Buffer, Operation, Shape
 
 Array = NDArray[Any]
 CONVOLUTIONS = ("float_conv", "binary_conv")
-
-
-@dataclass
-class Step:
-    """One operation to be: like ``rbnn.packed.operations.Operation``, but with its arrays in it and open to change."""
-
-    kind: str
-    name: str
-    inputs: dict[str, str] = field(default_factory=dict)
-    outputs: dict[str, str] = field(default_factory=dict)
-    tensors: dict[str, Array] = field(default_factory=dict)
-    attributes: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,31 +29,37 @@ class Draft:
 
     input: str
     buffers: dict[str, Buffer]
-    steps: list[Step] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
     torch_values: dict[str, TorchValue] = field(default_factory=dict)
     output: str = ""
 
     def new_buffer(self, name: str, buffer: Buffer, torch_value: TorchValue | None = None) -> str:
         """A buffer called ``name`` or nearly so."""
-        unique = _unused(name, self.buffers)
+        unique = unused(name, self.buffers)
         self.buffers[unique] = buffer
         if torch_value is not None:
             self.torch_values[unique] = torch_value
         return unique
 
-    def add(self, step: Step, role: str, shape: Shape, torch_value: TorchValue | None = None) -> str:
-        """Append ``step``, which writes one new buffer; its name comes back."""
-        buffer = self.new_buffer(step.name, Buffer("bits" if role == "bits" else "float", shape), torch_value)
-        step.outputs[role] = buffer
-        self.steps.append(step)
+    def add(
+        self,
+        operation: Operation,
+        shape: Shape,
+        torch_value: TorchValue | None = None,
+        role: Literal["float", "bits"] = "float",
+    ) -> str:
+        """Append ``operation``, which writes one new buffer; its name comes back."""
+        buffer = self.new_buffer(operation.name, Buffer(role, shape), torch_value)
+        operation.outputs[role] = buffer
+        self.operations.append(operation)
         return buffer
 
-    def producer(self, buffer: str) -> Step | None:
-        return next((step for step in self.steps if buffer in step.outputs.values()), None)
+    def producer(self, buffer: str) -> Operation | None:
+        return next((operation for operation in self.operations if buffer in operation.outputs.values()), None)
 
-    def sole_consumer(self, buffer: str) -> Step | None:
-        """The only step that reads ``buffer``, and reads it once; None where it is the network's output."""
-        found = [step for step in self.steps for name in step.inputs.values() if name == buffer]
+    def sole_consumer(self, buffer: str) -> Operation | None:
+        """The only operation that reads ``buffer``, and reads it once; None where it is the network's output."""
+        found = [operation for operation in self.operations for name in operation.inputs.values() if name == buffer]
         return found[0] if len(found) == 1 and buffer != self.output else None
 
     def channels(self, buffer: str) -> int:
@@ -75,30 +67,21 @@ class Draft:
 
     def graph(self, contract: Input) -> Graph:
         """The network as the file has it: float32, bits, and no buffer that nobody writes."""
-        arrays: dict[str, Array] = {}
-        names: dict[int, str] = {}
+        stored: dict[int, Array] = {}
         operations = []
-        for step in self.steps:
-            tensors = {}
-            for role, array in step.tensors.items():
-                if id(array) not in names:  # bases and planes of one layer share their signs
-                    names[id(array)] = _unused(f"{step.name}.{role}", arrays)
-                    arrays[names[id(array)]] = _stored(step, role, array)
-                tensors[role] = names[id(array)]
-            operations.append(Operation(step.kind, step.name, step.inputs, step.outputs, tensors, step.attributes))
-        used = {self.input, *(name for step in self.steps for name in step.outputs.values())}
+        for operation in self.operations:
+            for role, array in operation.tensors.items():
+                if id(array) not in stored:  # bases and planes of one layer share their signs
+                    stored[id(array)] = _stored(operation, role, array)
+            tensors = {role: stored[id(array)] for role, array in operation.tensors.items()}
+            operations.append(replace(operation, tensors=tensors))
+        used = {self.input, *(name for operation in operations for name in operation.outputs.values())}
         buffers = {name: buffer for name, buffer in self.buffers.items() if name in used}
-        return Graph(contract, self.output, buffers, operations, arrays)
+        return Graph(contract, self.output, buffers, operations)
 
 
-def _unused(name: str, names: Container[str]) -> str:
-    """``name``, or with a number behind it: a module may be called twice."""
-    numbered = (f"{name}.{count}" for count in itertools.count(2))
-    return name if name not in names else next(each for each in numbered if each not in names)
-
-
-def _stored(step: Step, role: str, array: Array) -> Array:
-    if role == "invert" or (step.kind == "binary_conv" and role == "weight"):
+def _stored(operation: Operation, role: str, array: Array) -> Array:
+    if role == "invert" or (operation.kind == "binary_conv" and role == "weight"):
         return np.packbits(array > 0, axis=-1, bitorder="little")
     kept = array.dtype == np.int8  # whole numbers of a float layer
     return np.ascontiguousarray(array, np.int8 if kept else np.int32 if role == "threshold" else np.float32)

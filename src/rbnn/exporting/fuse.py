@@ -1,15 +1,15 @@
-"""Fewer steps, the same values: everything that can happen where a convolution writes its result happens there.
+"""Fewer operations, the same values: everything that can happen where a convolution writes its result happens there.
 
-Each rule looks at one step and what stands before it, and either rewrites the draft or leaves it as it is.
+Each rule looks at one operation and what stands before it, and either rewrites the draft or leaves it as it is.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
-from rbnn.exporting.draft import CONVOLUTIONS, Array, Draft, Step
+from rbnn.exporting.draft import CONVOLUTIONS, Array, Draft
 from rbnn.exporting.shifts import add_shift, is_shift, shift_into_readers
-from rbnn.packed.operations import Buffer
+from rbnn.packed.operations import Buffer, Operation
 
 RISING = ("hardtanh", "relu", "relu6", "sigmoid")
 """Activations that never fall: they commute with maxima.  ``leaky_relu`` and ``prelu`` may, by their slopes."""
@@ -21,55 +21,57 @@ def fuse(draft: Draft) -> None:
     busy = True
     while busy:
         busy = False
-        for step in list(draft.steps):
-            while step in draft.steps and any(rule(draft, step) for rule in RULES.get(step.kind, [])):
+        for operation in list(draft.operations):
+            rules = RULES.get(operation.kind, [])
+            while operation in draft.operations and any(rule(draft, operation) for rule in rules):
                 busy = True
         # Last, so that every reader of a shift is what it will be.
-        busy = busy or any(shift_into_readers(draft, step) for step in draft.steps if step.kind == "affine")
+        affines = [operation for operation in draft.operations if operation.kind == "affine"]
+        busy = busy or any(shift_into_readers(draft, affine) for affine in affines)
 
 
-def _before(draft: Draft, step: Step, *kinds: str) -> Step | None:
-    """The step that writes what ``step`` reads as x, if it is of these kinds and nobody else reads it."""
-    found = draft.producer(step.inputs["x"])
-    if found is None or found.kind not in kinds or draft.sole_consumer(step.inputs["x"]) is not step:
+def _before(draft: Draft, operation: Operation, *kinds: str) -> Operation | None:
+    """The operation that writes what ``operation`` reads as x, if it is of these kinds and nobody else reads it."""
+    found = draft.producer(operation.inputs["x"])
+    if found is None or found.kind not in kinds or draft.sole_consumer(operation.inputs["x"]) is not operation:
         return None
     return found
 
 
-def _take_over(draft: Draft, conv: Step, step: Step) -> None:
-    """``conv`` writes what ``step`` wrote, and stands in its place, behind everything that either reads."""
-    conv.outputs["float"] = step.outputs["float"]
-    draft.steps.remove(conv)
-    draft.steps[draft.steps.index(step)] = conv
+def _take_over(draft: Draft, conv: Operation, operation: Operation) -> None:
+    """``conv`` writes what ``operation`` wrote, and stands in its place, behind everything that either reads."""
+    conv.outputs["float"] = operation.outputs["float"]
+    draft.operations.remove(conv)
+    draft.operations[draft.operations.index(operation)] = conv
 
 
 # Affine
 
 
-def affine_into_affine(draft: Draft, step: Step) -> bool:
-    before = _before(draft, step, "affine")
+def affine_into_affine(draft: Draft, operation: Operation) -> bool:
+    before = _before(draft, operation, "affine")
     if before is None:
         return False
-    _scale(before, step.tensors["scale"], step.tensors["shift"])
-    _take_over(draft, before, step)
+    _scale(before, operation.tensors["scale"], operation.tensors["shift"])
+    _take_over(draft, before, operation)
     return True
 
 
-def affine_into_convolution(draft: Draft, step: Step) -> bool:
-    conv = _before(draft, step, *CONVOLUTIONS)
+def affine_into_convolution(draft: Draft, operation: Operation) -> bool:
+    conv = _before(draft, operation, *CONVOLUTIONS)
     if conv is None:
         return False
     if _can_scale(draft, conv):
-        _scale_chain(draft, conv, step.tensors["scale"], step.tensors["shift"])
-    elif is_shift(step) and "activation" not in conv.attributes and "bits" not in conv.outputs:
-        add_shift(conv, step.tensors["shift"])  # whatever the convolution adds besides
+        _scale_chain(draft, conv, operation.tensors["scale"], operation.tensors["shift"])
+    elif is_shift(operation) and "activation" not in conv.attributes and "bits" not in conv.outputs:
+        add_shift(conv, operation.tensors["shift"])  # whatever the convolution adds besides
     else:
         return False
-    _take_over(draft, conv, step)
+    _take_over(draft, conv, operation)
     return True
 
 
-def _can_scale(draft: Draft, conv: Step) -> bool:
+def _can_scale(draft: Draft, conv: Operation) -> bool:
     """Whether a factor behind ``conv`` can go into its own: what it adds must come from convolutions too."""
     if "activation" in conv.attributes or "bits" in conv.outputs:
         return False
@@ -84,7 +86,7 @@ def _can_scale(draft: Draft, conv: Step) -> bool:
     )
 
 
-def _scale_chain(draft: Draft, conv: Step, scale: Array, shift: Array) -> None:
+def _scale_chain(draft: Draft, conv: Operation, scale: Array, shift: Array) -> None:
     _scale(conv, scale, shift)
     if "residual" in conv.inputs:
         before = draft.producer(conv.inputs["residual"])
@@ -93,51 +95,51 @@ def _scale_chain(draft: Draft, conv: Step, scale: Array, shift: Array) -> None:
         _scale_chain(draft, before, scale, np.zeros_like(shift))
 
 
-def _scale(step: Step, scale: Array, shift: Array) -> None:
+def _scale(operation: Operation, scale: Array, shift: Array) -> None:
     """``scale (s x + b) + shift``."""
-    step.tensors["shift"] = step.tensors.get("shift", np.zeros_like(shift)) * scale + shift
-    step.tensors["scale"] = step.tensors.get("scale", np.ones_like(scale)) * scale
+    operation.tensors["shift"] = operation.tensors.get("shift", np.zeros_like(shift)) * scale + shift
+    operation.tensors["scale"] = operation.tensors.get("scale", np.ones_like(scale)) * scale
 
 
 # Pools give way: what stands behind a maximum goes before it, into the convolution.
 
 
-def affine_before_pool(draft: Draft, step: Step) -> bool:
-    return bool((step.tensors["scale"] >= 0).all()) and _before_pool(draft, step)
+def affine_before_pool(draft: Draft, operation: Operation) -> bool:
+    return bool((operation.tensors["scale"] >= 0).all()) and _before_pool(draft, operation)
 
 
-def activation_before_pool(draft: Draft, step: Step) -> bool:
-    return rises(step) and _before_pool(draft, step)
+def activation_before_pool(draft: Draft, operation: Operation) -> bool:
+    return rises(operation) and _before_pool(draft, operation)
 
 
-def rises(step: Step) -> bool:
-    """Whether the activation of a step never falls."""
-    name, *numbers = step.attributes["activation"]
+def rises(operation: Operation) -> bool:
+    """Whether the activation of a operation never falls."""
+    name, *numbers = operation.attributes["activation"]
     if name == "leaky_relu":
         return bool(numbers[0] >= 0)
-    return name in RISING or (name == "prelu" and bool((step.tensors["slope"] >= 0).all()))
+    return name in RISING or (name == "prelu" and bool((operation.tensors["slope"] >= 0).all()))
 
 
-def _before_pool(draft: Draft, step: Step) -> bool:
-    """pool then step → step then pool, if a convolution feeds the pool alone."""
-    pool = _before(draft, step, "max_pool")
+def _before_pool(draft: Draft, operation: Operation) -> bool:
+    """pool then operation → operation then pool, if a convolution feeds the pool alone."""
+    pool = _before(draft, operation, "max_pool")
     if pool is None or _before(draft, pool, *CONVOLUTIONS) is None:
         return False
-    between = draft.new_buffer(step.name, draft.buffers[pool.inputs["x"]])
-    pool.outputs, written = dict(step.outputs), pool.inputs["x"]
-    pool.inputs, step.inputs, step.outputs = {"x": between}, {"x": written}, {"float": between}
-    first, second = draft.steps.index(pool), draft.steps.index(step)
-    draft.steps[first], draft.steps[second] = step, pool
+    between = draft.new_buffer(operation.name, draft.buffers[pool.inputs["x"]])
+    pool.outputs, written = dict(operation.outputs), pool.inputs["x"]
+    pool.inputs, operation.inputs, operation.outputs = {"x": between}, {"x": written}, {"float": between}
+    first, second = draft.operations.index(pool), draft.operations.index(operation)
+    draft.operations[first], draft.operations[second] = operation, pool
     return True
 
 
 # Sums and activations
 
 
-def add_into_convolution(draft: Draft, step: Step) -> bool:
+def add_into_convolution(draft: Draft, operation: Operation) -> bool:
     """The later of two convolutions adds the other's output, or whatever the shortcut is."""
     for own, other in sorted(
-        [(step.inputs["a"], step.inputs["b"]), (step.inputs["b"], step.inputs["a"])],
+        [(operation.inputs["a"], operation.inputs["b"]), (operation.inputs["b"], operation.inputs["a"])],
         key=lambda pair: -_position(draft, pair[0]),
     ):
         conv = draft.producer(own)
@@ -147,107 +149,107 @@ def add_into_convolution(draft: Draft, step: Step) -> bool:
             and "residual" not in conv.inputs
             and "activation" not in conv.attributes
             and "bits" not in conv.outputs
-            and draft.sole_consumer(own) is step
+            and draft.sole_consumer(own) is operation
             and draft.buffers[own].shape == draft.buffers[other].shape
         ):
             conv.inputs["residual"] = other
-            _take_over(draft, conv, step)
+            _take_over(draft, conv, operation)
             return True
     return False
 
 
 def _position(draft: Draft, buffer: str) -> int:
     producer = draft.producer(buffer)
-    return -1 if producer is None else draft.steps.index(producer)
+    return -1 if producer is None else draft.operations.index(producer)
 
 
-def activation_into_convolution(draft: Draft, step: Step) -> bool:
-    conv = _before(draft, step, *CONVOLUTIONS)
+def activation_into_convolution(draft: Draft, operation: Operation) -> bool:
+    conv = _before(draft, operation, *CONVOLUTIONS)
     if conv is None or "activation" in conv.attributes or "bits" in conv.outputs:
         return False
-    conv.attributes["activation"] = step.attributes["activation"]
-    conv.tensors |= step.tensors
-    _take_over(draft, conv, step)
+    conv.attributes["activation"] = operation.attributes["activation"]
+    conv.tensors |= operation.tensors
+    _take_over(draft, conv, operation)
     return True
 
 
 # Signs
 
 
-def sign_without_activation(draft: Draft, step: Step) -> bool:
+def sign_without_activation(draft: Draft, operation: Operation) -> bool:
     """``act(x) > level`` is ``x > level`` where the activation leaves values around the level in their order."""
-    before = _before(draft, step, "activation")
-    if before is None or step.tensors or step.attributes.get("level") == "mean" or not rises(before):
+    before = _before(draft, operation, "activation")
+    if before is None or operation.tensors or operation.attributes.get("level") == "mean" or not rises(before):
         return False
     name, *numbers = before.attributes["activation"]
     low, high = {"hardtanh": numbers, "relu6": [0.0, 6.0]}.get(name, [0.0, np.inf])
-    if name == "sigmoid" or not low <= step.attributes.get("level", 0.0) < high:
+    if name == "sigmoid" or not low <= operation.attributes.get("level", 0.0) < high:
         return False
-    if name in ("leaky_relu", "prelu") and step.attributes.get("level", 0.0) != 0:
+    if name in ("leaky_relu", "prelu") and operation.attributes.get("level", 0.0) != 0:
         return False
-    step.inputs["x"] = before.inputs["x"]
-    draft.steps.remove(before)
+    operation.inputs["x"] = before.inputs["x"]
+    draft.operations.remove(before)
     return True
 
 
-def sign_of_affine(draft: Draft, step: Step) -> bool:
-    before = _before(draft, step, "affine")
-    if before is None or step.attributes.get("level") == "mean":
+def sign_of_affine(draft: Draft, operation: Operation) -> bool:
+    before = _before(draft, operation, "affine")
+    if before is None or operation.attributes.get("level") == "mean":
         return False
-    _scale_before(step, before.tensors["scale"], before.tensors["shift"])
-    step.inputs["x"] = before.inputs["x"]
-    draft.steps.remove(before)
+    _scale_before(operation, before.tensors["scale"], before.tensors["shift"])
+    operation.inputs["x"] = before.inputs["x"]
+    draft.operations.remove(before)
     return True
 
 
-def _scale_before(step: Step, scale: Array, shift: Array) -> None:
+def _scale_before(operation: Operation, scale: Array, shift: Array) -> None:
     """``s (scale x + shift) + b``, minus the level, which the shift takes in."""
-    own = step.tensors.get("scale", np.ones_like(scale))
-    level = step.tensors.pop("level", step.attributes.pop("level", 0.0))
-    step.tensors["shift"] = step.tensors.get("shift", np.zeros_like(shift)) + own * shift - level
-    step.tensors["scale"] = own * scale
+    own = operation.tensors.get("scale", np.ones_like(scale))
+    level = operation.tensors.pop("level", operation.attributes.pop("level", 0.0))
+    operation.tensors["shift"] = operation.tensors.get("shift", np.zeros_like(shift)) + own * shift - level
+    operation.tensors["scale"] = own * scale
 
 
-def sign_before_pool(draft: Draft, step: Step) -> bool:
+def sign_before_pool(draft: Draft, operation: Operation) -> bool:
     """The sign of a maximum is the maximum of signs; where the scale is negative, their minimum."""
-    pool = _before(draft, step, "max_pool")
-    if pool is None or step.attributes.get("level") == "mean" or pool.attributes.get("dilation", [1, 1]) != [1, 1]:
+    pool = _before(draft, operation, "max_pool")
+    if pool is None or operation.attributes.get("level") == "mean" or pool.attributes.get("dilation", [1, 1]) != [1, 1]:
         return False
     attributes = {role: value for role, value in pool.attributes.items() if role != "dilation"}
     bits = draft.new_buffer(f"{pool.name}.sign", Buffer("bits", draft.buffers[pool.inputs["x"]].shape))
-    pooled = Step("max_pool_bits", pool.name, {"x": bits}, dict(step.outputs), {}, attributes)
-    if "scale" in step.tensors and bool((step.tensors["scale"] < 0).any()):
-        pooled.tensors["invert"] = np.where(step.tensors["scale"] < 0, 1, -1)
-    step.inputs, step.outputs = {"x": pool.inputs["x"]}, {"bits": bits}
-    draft.steps.remove(pool)
-    draft.steps.insert(draft.steps.index(step) + 1, pooled)
+    pooled = Operation("max_pool_bits", pool.name, {"x": bits}, dict(operation.outputs), {}, attributes)
+    if "scale" in operation.tensors and bool((operation.tensors["scale"] < 0).any()):
+        pooled.tensors["invert"] = np.where(operation.tensors["scale"] < 0, 1, -1)
+    operation.inputs, operation.outputs = {"x": pool.inputs["x"]}, {"bits": bits}
+    draft.operations.remove(pool)
+    draft.operations.insert(draft.operations.index(operation) + 1, pooled)
     return True
 
 
-def sign_into_convolution(draft: Draft, step: Step) -> bool:
+def sign_into_convolution(draft: Draft, operation: Operation) -> bool:
     """The convolution writes bits, beside its floats where somebody else reads them."""
-    conv = draft.producer(step.inputs["x"])
+    conv = draft.producer(operation.inputs["x"])
     if conv is None or conv.kind not in CONVOLUTIONS or "bits" in conv.outputs:
         return False
-    if step.attributes.get("level") == "mean":  # known only when the whole picture is
+    if operation.attributes.get("level") == "mean":  # known only when the whole picture is
         return False
-    alone = draft.sole_consumer(step.inputs["x"]) is step
-    if "scale" in step.tensors:
+    alone = draft.sole_consumer(operation.inputs["x"]) is operation
+    if "scale" in operation.tensors:
         if not alone or not _can_scale(draft, conv):
             return False
-        _scale_chain(draft, conv, step.tensors["scale"], step.tensors["shift"])
-    if step.attributes.get("level", 0.0) != 0:
-        conv.tensors["level"] = np.full(draft.channels(step.outputs["bits"]), step.attributes["level"])
-    if "level" in step.tensors:
-        conv.tensors["level"] = step.tensors["level"]
+        _scale_chain(draft, conv, operation.tensors["scale"], operation.tensors["shift"])
+    if operation.attributes.get("level", 0.0) != 0:
+        conv.tensors["level"] = np.full(draft.channels(operation.outputs["bits"]), operation.attributes["level"])
+    if "level" in operation.tensors:
+        conv.tensors["level"] = operation.tensors["level"]
     if alone:
         del conv.outputs["float"]
-    conv.outputs["bits"] = step.outputs["bits"]
-    draft.steps.remove(step)
+    conv.outputs["bits"] = operation.outputs["bits"]
+    draft.operations.remove(operation)
     return True
 
 
-Rule = Callable[[Draft, Step], bool]
+Rule = Callable[[Draft, Operation], bool]
 
 RULES: dict[str, list[Rule]] = {
     "affine": [affine_into_affine, affine_into_convolution, affine_before_pool],
@@ -260,8 +262,8 @@ RULES: dict[str, list[Rule]] = {
 def drop_unread(draft: Draft) -> None:
     """What nobody reads is not computed."""
     read = {draft.output}
-    for step in reversed(list(draft.steps)):
-        if read & set(step.outputs.values()):
-            read.update(step.inputs.values())
+    for operation in reversed(list(draft.operations)):
+        if read & set(operation.outputs.values()):
+            read.update(operation.inputs.values())
         else:
-            draft.steps.remove(step)
+            draft.operations.remove(operation)

@@ -1,4 +1,4 @@
-"""The float operations: for each function of torch one of the same name and parameters that writes its steps.
+"""The float operations: for each function of torch one of the same name and parameters that writes its operations.
 
 A handler takes its call and torch's own arguments, in which a tensor that flows through the network is a Place, and
 returns the buffer of the result.
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rbnn.exporting.draft import Array, Step, TorchValue
+from rbnn.exporting.draft import Array
 from rbnn.exporting.traced_call import Call, Place, pair
 from rbnn.models import RPReLU
 
@@ -100,9 +100,9 @@ def sides(padding: Any, kernel: list[int], dilation: list[int]) -> list[tuple[in
 def pad_picture(call: Call, x: Place, around: list[tuple[int, int]]) -> str:
     (top, bottom), (left, right) = around
     height, width, channels = call.shape_of(x.value)
-    return call.hidden(
-        "pad", {"x": x.buffer}, (height + top + bottom, width + left + right, channels),
-        attributes={"before": [top, left, 0], "after": [bottom, right, 0]}, part=".pad",
+    return call.write(
+        "pad", {"x": x.buffer}, attributes={"before": [top, left, 0], "after": [bottom, right, 0]},
+        shape=(height + top + bottom, width + left + right, channels), part=".pad",
     )  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def _constant_picture(call: Call, x: Place, term: Any) -> str:
     tensor = _full(call, x, term)
     height, width, channels = call.shape_of(tensor)
     values = call.array(tensor).reshape(channels, height, width).transpose(1, 2, 0)
-    return call.hidden("constant", {}, (height, width, channels), {"value": values}, part=".constant")
+    return call.write("constant", {}, {"value": values}, shape=(height, width, channels), part=".constant")
 
 
 # Activations
@@ -411,8 +411,7 @@ def rprelu(call: Call, x: Place, shift_in: Tensor, weight: Tensor, shift_out: Te
 def join(call: Call, branch: Place, shortcut: Place, activation: nn.Module) -> str:
     """``activation(branch + shortcut)``."""
     total = branch.value + shortcut.value
-    step = Step("add", f"{call.name}.add", {"a": branch.buffer, "b": shortcut.buffer})
-    place = Place(call.draft.add(step, "float", call.shape_of(total), TorchValue(total)), total)
+    place = Place(call.write("add", {"a": branch.buffer, "b": shortcut.buffer}, value=total, part=".add"), total)
     match activation:
         case nn.Hardtanh():
             return hardtanh(call, place)

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from rbnn.errors import ExportError
-from rbnn.exporting.draft import Array, Draft, Step
-from rbnn.packed.operations import Buffer
+from rbnn.exporting.draft import Array, Draft
+from rbnn.packed.operations import Buffer, Operation
 
 FORMS = ("float32", "int8")
 LARGEST = 127
@@ -87,25 +87,25 @@ class Rounding:
 
     def apply(self, draft: Draft) -> None:
         """Float convolutions of the draft, whose weights are rounded already, become int8."""
-        for step in list(draft.steps):
-            if step.kind != "float_conv":
+        for conv in list(draft.operations):
+            if conv.kind != "float_conv":
                 continue
-            if step.inputs["x"] == draft.input:
+            if conv.inputs["x"] == draft.input:
                 if self.stem:
-                    self._on_bytes(draft, step)
+                    self._on_bytes(draft, conv)
             elif self.float_layers:
-                _store(step, step.tensors["weight"])
-        if self.stem and not any(step.kind == "int8_conv" for step in draft.steps):
+                _store(conv, conv.tensors["weight"])
+        if self.stem and not any(conv.kind == "int8_conv" for conv in draft.operations):
             raise ExportError("an int8 stem takes padding by numbers: 'same' with an even kernel pads apart from it")
 
-    def _on_bytes(self, draft: Draft, step: Step) -> None:
+    def _on_bytes(self, draft: Draft, conv: Operation) -> None:
         shape = draft.buffers[draft.input].shape
         made = draft.new_buffer(f"{draft.input}.bytes", Buffer("bytes", shape))
         tensors = {"scale": self.std, "shift": self.mean}
-        draft.steps.insert(0, Step("quantize", made, {"x": draft.input}, {"bytes": made}, tensors))
-        _store(step, step.tensors["weight"] / self.std)
-        step.kind, step.inputs["x"], step.tensors["zero"] = "int8_conv", made, self.mean
-        del step.attributes["groups"]
+        draft.operations.insert(0, Operation("quantize", made, {"x": draft.input}, {"bytes": made}, tensors))
+        _store(conv, conv.tensors["weight"] / self.std)
+        conv.kind, conv.inputs["x"], conv.tensors["zero"] = "int8_conv", made, self.mean
+        del conv.attributes["groups"]
 
 
 def _rounded(values: Array) -> tuple[Array, Array]:
@@ -132,12 +132,12 @@ def _along(step: Array, values: Array) -> Array:
     return step.reshape(-1, *[1] * (values.ndim - 1))
 
 
-def _store(step: Step, values: Array) -> None:
+def _store(conv: Operation, values: Array) -> None:
     """Whole numbers instead of ``values``, where they are that; a weight that was computed in torch stays float32."""
     whole, size = _rounded(values)
     if np.allclose(whole * _along(size, whole), values, rtol=1e-5, atol=0):
-        step.tensors["weight"] = whole.astype(np.int8)
-        step.tensors["scale"] = step.tensors.get("scale", np.ones(len(size))) * size
+        conv.tensors["weight"] = whole.astype(np.int8)
+        conv.tensors["scale"] = conv.tensors.get("scale", np.ones(len(size))) * size
 
 
 def _weight(model: nn.Module, node: fx.Node) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""From torch's calls to steps: which handler takes which module, function and method."""
+"""From torch's calls to operations: which handler takes which module, function and method."""
 
 import operator
 from collections.abc import Callable
@@ -85,7 +85,7 @@ METHODS: dict[str, Handler] = {
 
 
 def lower(traced: Traced, images: Tensor) -> Draft:
-    """The network as steps, one or several for each call, nothing fused."""
+    """The network as operations, one or several for each call, nothing fused."""
     shape = picture_shape(tuple(images.shape))
     assert shape is not None, "the example was checked"
     draft = Draft("image", {"image": Buffer("float", shape)})

@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from rbnn.exporting.draft import CONVOLUTIONS, Array, Draft, Step
+from rbnn.exporting.draft import CONVOLUTIONS, Array, Draft
+from rbnn.packed.operations import Operation
 
 Change = Callable[[], None]
 
@@ -21,29 +22,29 @@ _SAME = ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool", "mean
 """They give x + v where they are given x + v."""
 
 
-def is_shift(affine: Step) -> bool:
+def is_shift(affine: Operation) -> bool:
     return bool((affine.tensors["scale"] == 1).all())
 
 
-def add_shift(step: Step, shift: Array) -> None:
-    """To what ``step`` adds itself."""
-    step.tensors["shift"] = step.tensors.get("shift", 0.0) + shift
+def add_shift(operation: Operation, shift: Array) -> None:
+    """To what ``operation`` adds itself."""
+    operation.tensors["shift"] = operation.tensors.get("shift", 0.0) + shift
 
 
-def shift_into_readers(draft: Draft, step: Step) -> bool:
+def shift_into_readers(draft: Draft, operation: Operation) -> bool:
     """Drops an affine of scale 1, if all that read it, or read what passes it on, can take its shift in."""
-    if not is_shift(step):
+    if not is_shift(operation):
         return False
-    changes = _changes(draft, step.outputs["float"], step.tensors["shift"])
+    changes = _changes(draft, operation.outputs["float"], operation.tensors["shift"])
     if changes is None:
         return False
     for change in changes:
         change()
-    for reader in draft.steps:
+    for reader in draft.operations:
         for role, name in reader.inputs.items():
-            if name == step.outputs["float"]:
-                reader.inputs[role] = step.inputs["x"]
-    draft.steps.remove(step)
+            if name == operation.outputs["float"]:
+                reader.inputs[role] = operation.inputs["x"]
+    draft.operations.remove(operation)
     return True
 
 
@@ -52,47 +53,47 @@ def _changes(draft: Draft, buffer: str, shift: Array) -> list[Change] | None:
     if buffer == draft.output:
         return None
     found: list[Change] = []
-    for step in draft.steps:
-        for role, name in step.inputs.items():
+    for operation in draft.operations:
+        for role, name in operation.inputs.items():
             if name == buffer:
-                changes = _reader(draft, step, role, shift)
+                changes = _reader(draft, operation, role, shift)
                 if changes is None:
                     return None
                 found += changes
     return found
 
 
-def _reader(draft: Draft, step: Step, role: str, shift: Array) -> list[Change] | None:
-    if step.kind in CONVOLUTIONS and role == "residual":
-        return [lambda: add_shift(step, shift)]
-    if step.kind == "affine":
-        return [lambda: add_shift(step, step.tensors["scale"] * shift)]
-    if step.kind == "pack":
-        return None if step.attributes.get("level") == "mean" else [lambda: _lower_level(step, shift)]
-    if step.kind == "float_conv":
-        return _through_convolution(step, shift)
-    if step.kind == "slice":
-        start, stop, every = (step.attributes[each][2] for each in ("start", "stop", "step"))
-        return _pass_on(draft, step, shift[start:stop:every])
-    if step.kind == "pad":
-        before, after = step.attributes["before"], step.attributes["after"]
+def _reader(draft: Draft, operation: Operation, role: str, shift: Array) -> list[Change] | None:
+    if operation.kind in CONVOLUTIONS and role == "residual":
+        return [lambda: add_shift(operation, shift)]
+    if operation.kind == "affine":
+        return [lambda: add_shift(operation, operation.tensors["scale"] * shift)]
+    if operation.kind == "pack":
+        return None if operation.attributes.get("level") == "mean" else [lambda: _lower_level(operation, shift)]
+    if operation.kind == "float_conv":
+        return _through_convolution(operation, shift)
+    if operation.kind == "slice":
+        start, stop, every = (operation.attributes[each][2] for each in ("start", "stop", "step"))
+        return _pass_on(draft, operation, shift[start:stop:every])
+    if operation.kind == "pad":
+        before, after = operation.attributes["before"], operation.attributes["after"]
         if any(before[:2]) or any(after[:2]):
             return None
-        return _pass_on(draft, step, np.pad(shift, (before[2], after[2])))
-    padded = any(step.attributes.get("padding", ())) and step.kind == "avg_pool"
-    over_channels = step.kind == "mean" and step.attributes["over"] == "c"
-    return _pass_on(draft, step, shift) if step.kind in _SAME and not padded and not over_channels else None
+        return _pass_on(draft, operation, np.pad(shift, (before[2], after[2])))
+    padded = any(operation.attributes.get("padding", ())) and operation.kind == "avg_pool"
+    over_channels = operation.kind == "mean" and operation.attributes["over"] == "c"
+    return _pass_on(draft, operation, shift) if operation.kind in _SAME and not padded and not over_channels else None
 
 
-def _through_convolution(step: Step, shift: Array) -> list[Change] | None:
-    if any(step.attributes.get("padding", ())) or step.attributes.get("groups", 1) != 1:
+def _through_convolution(operation: Operation, shift: Array) -> list[Change] | None:
+    if any(operation.attributes.get("padding", ())) or operation.attributes.get("groups", 1) != 1:
         return None
-    total = step.tensors["weight"].sum((1, 2), dtype=np.float64) @ shift
-    return [lambda: add_shift(step, step.tensors.get("scale", 1.0) * total)]
+    total = operation.tensors["weight"].sum((1, 2), dtype=np.float64) @ shift
+    return [lambda: add_shift(operation, operation.tensors.get("scale", 1.0) * total)]
 
 
-def _pass_on(draft: Draft, step: Step, shift: Array) -> list[Change] | None:
-    (buffer,) = step.outputs.values()
+def _pass_on(draft: Draft, operation: Operation, shift: Array) -> list[Change] | None:
+    (buffer,) = operation.outputs.values()
     changes = _changes(draft, buffer, shift)
 
     def without() -> None:
@@ -104,10 +105,10 @@ def _pass_on(draft: Draft, step: Step, shift: Array) -> list[Change] | None:
     return None if changes is None else [*changes, without]
 
 
-def _lower_level(step: Step, shift: Array) -> None:
+def _lower_level(operation: Operation, shift: Array) -> None:
     """A level, not a shift: a convolution whose floats somebody else reads can still write the signs."""
-    if "scale" in step.tensors:
-        step.tensors["shift"] = step.tensors["shift"] + step.tensors["scale"] * shift
+    if "scale" in operation.tensors:
+        operation.tensors["shift"] = operation.tensors["shift"] + operation.tensors["scale"] * shift
     else:
-        level = step.tensors.get("level", step.attributes.pop("level", 0.0))
-        step.tensors["level"] = level - shift
+        level = operation.tensors.get("level", operation.attributes.pop("level", 0.0))
+        operation.tensors["level"] = level - shift

@@ -69,5 +69,5 @@ def permute(call: Call, x: Place, *dims: Any) -> str:
     if order != [0, 2, 1]:
         raise call.fail("only channels and length of a signal can change places")
     shape = 1, 1, x.value[0].numel()
-    vector = call.hidden("reshape", {"x": x.buffer}, shape, attributes={"order": "chw"}, part=".vector")
+    vector = call.write("reshape", {"x": x.buffer}, attributes={"order": "chw"}, shape=shape, part=".vector")
     return call.write("reshape", {"x": vector}, attributes={"order": "hwc"})

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from rbnn.errors import ExportError
-from rbnn.exporting.draft import Array, Draft, Step, TorchValue, picture_shape
-from rbnn.packed.operations import Shape
+from rbnn.exporting.draft import Array, Draft, TorchValue, picture_shape
+from rbnn.packed.operations import Operation, Shape
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Call:
-    """Where a handler writes its steps."""
+    """Where a handler writes its operations."""
 
     draft: Draft
     name: str
@@ -49,26 +49,16 @@ class Call:
         attributes: dict[str, Any] | None = None,
         *,
         value: Tensor | None = None,
+        shape: Shape | None = None,
         part: str = "",
     ) -> str:
-        """A step that gives ``value``, by default the result of the call.  ``part`` tells steps of one call apart."""
+        """An operation that gives ``value``, by default the result of the call; with a ``shape``, something that torch
+        never has.  ``part`` tells operations of one call apart."""
+        operation = Operation(kind, self.name + part, inputs, {}, tensors or {}, attributes or {})
+        if shape is not None:
+            return self.draft.add(operation, shape)
         value = self.result if value is None else value
-        step = Step(kind, self.name + part, inputs, {}, tensors or {}, attributes or {})
-        return self.draft.add(step, "float", self.shape_of(value), TorchValue(value))
-
-    def hidden(
-        self,
-        kind: str,
-        inputs: dict[str, str],
-        shape: Shape,
-        tensors: dict[str, Array] | None = None,
-        attributes: dict[str, Any] | None = None,
-        *,
-        part: str,
-    ) -> str:
-        """A step whose value torch never has."""
-        step = Step(kind, self.name + part, inputs, {}, tensors or {}, attributes or {})
-        return self.draft.add(step, "float", shape)
+        return self.draft.add(operation, self.shape_of(value), TorchValue(value))
 
     def array(self, tensor: Tensor) -> Array:
         """Numbers of the model, in double."""

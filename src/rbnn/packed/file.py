@@ -137,6 +137,7 @@ def _tensor(name: str, dtype: str, shape: list[int], data: bytearray) -> NDArray
 
 
 def _to_json(graph: Graph) -> str:
+    names = {id(tensor): name for name, tensor in graph.tensors.items()}
     value = {
         "input": {
             "buffer": graph.input.buffer,
@@ -152,7 +153,7 @@ def _to_json(graph: Graph) -> str:
                 "name": operation.name,
                 "inputs": operation.inputs,
                 "outputs": operation.outputs,
-                "tensors": operation.tensors,
+                "tensors": {role: names[id(array)] for role, array in operation.tensors.items()},
                 "attributes": operation.attributes,
             }
             for operation in graph.operations
@@ -175,8 +176,7 @@ def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
         Input(given["buffer"], tuple(given["mean"]), tuple(given["std"]), tuple(given["classes"])),
         top["output"],
         {name: _buffer(name, item) for name, item in top["buffers"].items()},
-        [_operation(item) for item in top["operations"]],
-        tensors,
+        [_operation(item, tensors) for item in top["operations"]],
     )
 
 
@@ -201,10 +201,17 @@ def _buffer(name: str, value: Any) -> Buffer:
     return Buffer(value[0], (value[1], value[2], value[3]))
 
 
-def _operation(value: Any) -> Operation:
+def _operation(value: Any, tensors: Mapping[str, NDArray[Any]]) -> Operation:
     types = {"kind": str, "name": str, "inputs": dict, "outputs": dict, "tensors": dict, "attributes": dict}
     fields = _fields(value, "an operation", types)
     for side in ("inputs", "outputs", "tensors"):
         if not all(isinstance(name, str) for name in fields[side].values()):
             raise PackError(f"{side} of operation {quoted(fields['name'])} must be names")
-    return Operation(**fields)
+    for role, name in fields["tensors"].items():
+        if name not in tensors:
+            raise PackError(
+                f"tensor {quoted(role)} of operation {quoted(fields['name'])} is {quoted(name)}, which the file does "
+                "not hold"
+            )
+    held = {role: tensors[name] for role, name in fields["tensors"].items()}
+    return Operation(**fields | {"tensors": held})

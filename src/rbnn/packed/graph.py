@@ -1,5 +1,7 @@
-"""A packed network in memory: buffers, tensors and the operations that run on them, one after the other."""
+"""A packed network in memory: buffers and the operations that run on them, one after the other."""
 
+import itertools
+from collections.abc import Container
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -43,14 +45,25 @@ class Graph:
     output: str
     buffers: dict[str, Buffer]
     operations: list[Operation]
-    tensors: dict[str, NDArray[Any]]
+
+    @property
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Each array once, by the name that it has in a file: that of the first operation that holds it, and its role
+        there."""
+        found: dict[str, NDArray[Any]] = {}
+        seen: set[int] = set()
+        for operation in self.operations:
+            for role, array in operation.tensors.items():
+                if id(array) not in seen:
+                    seen.add(id(array))
+                    found[unused(f"{operation.name}.{role}", found)] = array
+        return found
 
     def check(self) -> None:
         if self.input.buffer not in self.buffers or self.buffers[self.input.buffer].type != "float":
             raise PackError(f"the input {quoted(self.input.buffer)} is not a float buffer of the graph")
         _check_normalisation(self.input, self.buffers[self.input.buffer].shape[2])
-        names = *self.buffers, *self.tensors, *(each.name for each in self.operations), *self.input.classes
-        for name in names:
+        for name in (*self.buffers, *(each.name for each in self.operations), *self.input.classes):
             _check_name(name)
         for name, buffer in self.buffers.items():
             _check_buffer(name, buffer)
@@ -61,13 +74,19 @@ class Graph:
                 raise PackError(f"tensor {quoted(name)} has values that are not finite")
         written = {self.input.buffer}
         for operation in self.operations:
-            Site(operation, self.buffers, self.tensors).check(written)
+            Site(operation, self.buffers).check(written)
             written.update(operation.outputs.values())
         if self.output not in written - {self.input.buffer} or self.buffers[self.output].type != "float":
             raise PackError(f"the output {quoted(self.output)} is not a float buffer that some operation writes")
         answers = self.buffers[self.output].shape[2]
         if self.input.classes and len(self.input.classes) != answers:
             raise PackError(f"{len(self.input.classes)} names of classes for {answers} answers")
+
+
+def unused(name: str, names: Container[str]) -> str:
+    """``name``, or with a number behind it where that is taken: a module may be called twice."""
+    numbered = (f"{name}.{count}" for count in itertools.count(2))
+    return name if name not in names else next(each for each in numbered if each not in names)
 
 
 def _check_normalisation(given: Input, channels: int) -> None:

@@ -15,7 +15,6 @@ from rbnn.text import quoted, shorten
 
 Shape: TypeAlias = tuple[int, int, int]
 """Height, width, channels of one picture."""
-Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
 LARGEST_SIDE = 1 << 14
 LARGEST_CHANNELS = 1 << 20
@@ -45,15 +44,19 @@ class Buffer:
     shape: Shape
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Operation:
-    """One step.  ``inputs`` and ``outputs`` name buffers, ``tensors`` name arrays, each by its role."""
+    """One step of a network.  ``inputs`` and ``outputs`` name buffers, ``tensors`` are arrays, each by its role.
+
+    The only form that an operation has in Python.  In a draft of an export, arrays are still in double, signs ±1, and
+    rules rewrite it; in a ``Graph`` they are what the file holds.  Operations that share an array hold the same object.
+    """
 
     kind: str
     name: str
     inputs: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
-    tensors: dict[str, str] = field(default_factory=dict)
+    tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,7 +66,6 @@ class Site:
 
     operation: Operation
     buffers: Mapping[str, Buffer]
-    tensors: Tensors
 
     def fail(self, what: str) -> PackError:
         return PackError(f"operation {quoted(self.operation.name)} ({shorten(self.operation.kind, 200)}): {what}")
@@ -92,12 +94,10 @@ class Site:
             self._type(role, name, kind.outputs[role])
         if len(set(operation.outputs.values())) != len(operation.outputs):
             raise self.fail("writes one buffer twice")
-        for role, name in operation.tensors.items():
-            if name not in self.tensors:
-                raise self.fail(f"tensor {role} is {quoted(name)}, which the file does not hold")
+        for role, tensor in operation.tensors.items():
             expected = kind.tensors[role].rstrip("?")
-            if str(self.tensors[name].dtype) not in expected.split("|"):
-                raise self.fail(f"tensor {role} is {self.tensors[name].dtype}, expected {expected}")
+            if str(tensor.dtype) not in expected.split("|"):
+                raise self.fail(f"tensor {role} is {tensor.dtype}, expected {expected}")
         for role, value in operation.attributes.items():
             kind.attributes[role].check(self, role, value)
         shape = kind.shape(self)
@@ -124,12 +124,12 @@ class Site:
     def tensor_shape(self, role: str, *expected: int) -> None:
         """The tensor, if there is one, has this shape."""
         if role in self.operation.tensors:
-            shape = self.tensors[self.operation.tensors[role]].shape
+            shape = self.operation.tensors[role].shape
             if shape != expected:
                 raise self.fail(f"tensor {role} has the shape {shape}, expected {expected}")
 
     def tail_bits(self, role: str, channels: int) -> None:
-        tensor = self.tensors[self.operation.tensors[role]]
+        tensor = self.operation.tensors[role]
         if channels % 8 and (tensor[..., -1] >> (channels % 8)).any():
             raise self.fail(f"tensor {role} has bits set beyond its {channels} channels")
 
@@ -235,7 +235,7 @@ def _check_groups(site: Site, role: str, value: Any) -> None:
 def _conv_shape(site: Site) -> Shape:
     shape, attributes = site.shape("x"), site.operation.attributes
     binary, groups = site.operation.kind == "binary_conv", site.get("groups", 1)
-    weight = site.tensors[site.operation.tensors["weight"]]
+    weight = site.operation.tensors["weight"]
     if weight.ndim != 4 or not 0 < weight.shape[0] <= LARGEST_CHANNELS:
         raise site.fail(f"tensor weight has the shape {weight.shape}, expected four sides")
     channels = weight.shape[0]

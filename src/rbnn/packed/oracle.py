@@ -27,23 +27,18 @@ def run_all(graph: Graph, images: Array) -> dict[str, Array]:
     buffers = {graph.input.buffer: images.transpose(0, 2, 3, 1).astype(np.float32)}
     for operation in graph.operations:
         inputs = {role: buffers[name] for role, name in operation.inputs.items()}
-        tensors = {role: graph.tensors[name] for role, name in operation.tensors.items()}
         declared = {role: graph.buffers[name].shape for role, name in operation.outputs.items()}
-        outputs = run_operation(operation, inputs, tensors, declared, len(images))
+        outputs = run_operation(operation, inputs, declared, len(images))
         for role, name in operation.outputs.items():
             buffers[name] = outputs[role]
     return buffers
 
 
 def run_operation(
-    operation: Operation,
-    inputs: Inputs,
-    tensors: Inputs,
-    declared: dict[str, tuple[int, int, int]],
-    images: int,
+    operation: Operation, inputs: Inputs, declared: dict[str, tuple[int, int, int]], images: int
 ) -> dict[str, Array]:
     """What one operation writes, by role."""
-    kind, attributes = operation.kind, operation.attributes
+    kind, tensors, attributes = operation.kind, operation.tensors, operation.attributes
     if kind in _CONVOLUTIONS:
         return finish(_CONVOLUTIONS[kind](inputs["x"], tensors, attributes), inputs, tensors, attributes)
     if kind in ("pack", "max_pool_bits"):

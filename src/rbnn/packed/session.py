@@ -138,14 +138,14 @@ def build(graph: Graph, kernels: str) -> Any:
     """The compiled program of a checked graph."""
     numbers = {name: index for index, name in enumerate(graph.buffers)}
     buffers = [(str(buffer.type), *buffer.shape) for buffer in graph.buffers.values()]
-    operations = [_arguments(graph, operation, numbers) for operation in graph.operations]
+    operations = [_arguments(operation, numbers) for operation in graph.operations]
     try:
         return _core.Program(buffers, operations, numbers[graph.input.buffer], numbers[graph.output], kernels)
     except _core.Invalid as reason:
         raise PackError(str(reason)) from None
 
 
-def _arguments(graph: Graph, operation: Operation, numbers: dict[str, int]) -> tuple[Any, ...]:
+def _arguments(operation: Operation, numbers: dict[str, int]) -> tuple[Any, ...]:
     """An operation as the core takes it: attributes apart into lists of numbers and words."""
     values: dict[str, list[float]] = {}
     words: dict[str, str] = {}
@@ -161,7 +161,7 @@ def _arguments(graph: Graph, operation: Operation, numbers: dict[str, int]) -> t
         operation.name,
         {role: numbers[name] for role, name in operation.inputs.items()},
         {role: numbers[name] for role, name in operation.outputs.items()},
-        {role: np.ascontiguousarray(graph.tensors[name]) for role, name in operation.tensors.items()},
+        {role: np.ascontiguousarray(array) for role, array in operation.tensors.items()},
         values,
         words,
     )

@@ -47,8 +47,7 @@ def encode(graph: Graph, kernels: int = 0) -> bytes:
             for role, name in side.items():
                 code += [ROLES.index(role), names.index(name)]
         code.append(len(operation.tensors))
-        for role, name in operation.tensors.items():
-            tensor = graph.tensors[name]
+        for role, tensor in operation.tensors.items():
             types = ["float32", "int32", "uint8", "int8"]
             channels = graph.buffers[operation.inputs["x"]].shape[2] if "x" in operation.inputs else 8
             pattern = -channels % 8 if tensor.dtype == np.uint8 else 8

@@ -29,7 +29,7 @@ def random_graph(rng: np.random.Generator) -> Graph:
         draft.add_operation()
     if len(draft.floats) == 1:  # nothing but signs and bytes so far
         draft.add("mean", {"x": "image"}, {"float": (1, 1, draft.shape("image")[2])}, {}, {"over": "hw"})
-    graph = Graph(Input("image"), draft.floats[-1], draft.buffers, draft.operations, draft.tensors)
+    graph = Graph(Input("image"), draft.floats[-1], draft.buffers, draft.operations)
     graph.check()
     return graph
 
@@ -41,7 +41,6 @@ class Draft:
         self.rng = rng
         self.buffers: dict[str, Buffer] = {}
         self.operations: list[Operation] = []
-        self.tensors: dict[str, NDArray[Any]] = {}
         if rng.random() < 0.3:  # a picture whose first convolution may take four rows at a time
             shape = (int(rng.integers(9, 25)), int(rng.integers(3, 14)), int(rng.choice([3, 4, 6, 8])))
         else:
@@ -88,9 +87,7 @@ class Draft:
         number = len(self.operations)
         names = {role: f"{number}.{role}" for role in outputs}
         self.buffers |= {names[role]: Buffer(role, shape) for role, shape in outputs.items()}  # type: ignore[arg-type]
-        held = {role: f"{number}.{role} of {kind}" for role in tensors}
-        self.tensors |= {held[role]: tensor for role, tensor in tensors.items()}
-        self.operations.append(Operation(kind, f"{kind} {number}", inputs, names, held, attributes))
+        self.operations.append(Operation(kind, f"{kind} {number}", inputs, names, tensors, attributes))
         return True
 
     def add_operation(self) -> None:

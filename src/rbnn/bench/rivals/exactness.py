@@ -37,11 +37,11 @@ def by_itself(graph: Graph, operation: Operation) -> Graph:
             operation,
             inputs={"x": "bits"},
             outputs={"float": "sums"},
-            tensors={"weight": "weight"},
+            tensors={"weight": operation.tensors["weight"]},
             attributes=attributes,
         ),
     ]
-    return Graph(Input("image"), "sums", buffers, operations, {"weight": graph.tensors[operation.tensors["weight"]]})
+    return Graph(Input("image"), "sums", buffers, operations)
 
 
 def _is_exact(graph: Graph) -> bool:

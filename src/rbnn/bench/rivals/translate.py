@@ -126,8 +126,7 @@ class _Step:
         return self.graph.buffers[self.operation.inputs[role]].shape
 
     def tensor(self, role: str) -> Array | None:
-        name = self.operation.tensors.get(role)
-        return None if name is None else self.graph.tensors[name]
+        return self.operation.tensors.get(role)
 
     def affine(self, x: Any) -> Any:
         """x · scale + shift, as far as there are such tensors."""
