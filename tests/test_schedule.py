@@ -146,6 +146,23 @@ def test_a_forgotten_penalty_is_refused_and_nothing_is_stepped() -> None:
     assert method_of(model).steps == 0
 
 
+def test_the_penalty_may_be_asked_for_inside_the_step() -> None:
+    model, optimizer, schedule = built(penalised=True)
+    schedule.step(0)
+
+    def closure(*terms: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = sum(terms, start=model(torch.randn(2, 3)).sum())
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        optimizer.step(lambda: closure(rbnn.penalty(model)))
+        optimizer.step(closure=lambda: closure(rbnn.penalty(model)))
+    with pytest.raises(ConfigError, match="penalty"):
+        optimizer.step(closure)
+
+
 def test_the_penalty_has_to_be_asked_for_at_every_step() -> None:
     model, optimizer, schedule = built(penalised=True)
     schedule.step(0)

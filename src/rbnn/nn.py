@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError
-from rbnn.functional import sign_conv2d, sign_conv_possible
+from rbnn.functional import sign_conv2d, sign_conv_possible, whole
 from rbnn.methods import Method, create_method
 
 
@@ -176,4 +176,4 @@ def penalty(model: nn.Module) -> Tensor | float:
     terms = [term for _, layer in binary_layers(model) if (term := layer.method.penalty(layer.weight)) is not None]
     for _, layer in binary_layers(model):
         layer.method.penalty_asked = True
-    return torch.stack(terms).sum() if terms else 0.0
+    return torch.stack([whole(term) for term in terms]).sum() if terms else 0.0

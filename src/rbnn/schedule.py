@@ -7,6 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from rbnn.errors import ConfigError, TrainingError
+from rbnn.functional import whole
 from rbnn.nn import binary_layers
 
 
@@ -58,23 +59,28 @@ class BinarySchedule:
             for name, layer in self.layers:
                 try:
                     with torch.autocast(layer.weight.device.type, enabled=False):
-                        layer.method.begin_epoch(layer.weight, epoch, self.epochs)
+                        layer.method.begin_epoch(whole(layer.weight), epoch, self.epochs)
                 except (TrainingError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
                     reason = str(error).partition("\n")[0]
                     raise TrainingError(f"binary layer {name!r} at the start of epoch {epoch:g}: {reason}") from None
 
-    def _before_optimizer_step(self, *hook: Any) -> None:
-        for name, layer in self.layers:
-            method = layer.method
-            if not method.penalty_asked and method.penalty(layer.weight) is not None:
-                raise ConfigError(f"layer {name!r} is trained with a penalty: add rbnn.penalty(model) to the loss")
-            method.penalty_asked = False
+    def _before_optimizer_step(self, _: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first is the optimiser
+        if closure is None:  # else the loss is computed inside the step, as in Lightning
+            self._refuse_without_penalty()
 
     @torch.no_grad()
     def _after_optimizer_step(self, *hook: Any) -> None:
+        self._refuse_without_penalty()
         for _, layer in self.layers:
+            layer.method.penalty_asked = False
             layer.method.after_step(layer.weight)
             layer.method.version_of_weight = layer.weight._version
+
+    def _refuse_without_penalty(self) -> None:
+        for name, layer in self.layers:
+            if not layer.method.penalty_asked and layer.method.penalty(layer.weight) is not None:
+                raise ConfigError(f"layer {name!r} is trained with a penalty: add rbnn.penalty(model) to the loss")
 
     def state_dict(self) -> dict[str, float]:
         """Where the schedule stands; what each layer needs is in the model's own state_dict."""

@@ -8,7 +8,7 @@ import torch
 from formulas import SHAPES, assert_weight, forward_and_gradient, made, numbers, signs, slope
 from scipy.linalg import lstsq  # type: ignore[import-untyped]
 
-from rbnn.nn import BinaryConv2d
+from rbnn.nn import BinaryConv2d, BinaryLinear
 
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
@@ -191,3 +191,11 @@ def test_dsq_confines_what_it_learns() -> None:
     dsq.after_step(torch.zeros(2, 8))
     assert [p.item() for p in dsq.of_weight.parameters()] == [1e-4, 0.5]
     assert [p.item() for p in dsq.of_activation.parameters()] == [2.0, 1e-3]
+
+
+def test_dsq_reads_files_in_which_its_ranges_are_scalars() -> None:
+    layer = BinaryLinear(8, 4, method="dsq")
+    state = {name: t.reshape(()) if name.endswith(("limit", "alpha")) else t for name, t in layer.state_dict().items()}
+    state["method.of_weight.limit"] = torch.tensor(0.75)
+    layer.load_state_dict(state)
+    assert layer.method.of_weight.limit.tolist() == [0.75]

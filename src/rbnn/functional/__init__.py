@@ -19,7 +19,7 @@ from rbnn.functional.estimators import (
     sign,
     training_aware,
 )
-from rbnn.functional.filters import in_single, mean_magnitude, per_filter
+from rbnn.functional.filters import in_single, mean_magnitude, per_filter, whole
 from rbnn.functional.measures import (
     angle,
     cosine,
@@ -80,4 +80,5 @@ __all__ = [
     "standardise",
     "straight_through",
     "training_aware",
+    "whole",
 ]

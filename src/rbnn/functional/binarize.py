@@ -80,6 +80,15 @@ def _rows(x: Tensor) -> NDArray[np.float32]:
     return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1).numpy()
 
 
+def _read(x: Tensor) -> NDArray[np.float32]:
+    """The same for a tensor that may be a parameter, to be read alone: through DLPack.  After ``.numpy()`` torch could
+    not resize its memory any more, as FSDP does between its uses."""
+    x = x.detach()
+    return np.from_dlpack(  # type: ignore[return-value]
+        (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1)
+    )
+
+
 def _like(grad: Tensor, x: Tensor) -> Tensor:
     """``grad`` in the memory order of ``x``."""
     return grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
@@ -93,7 +102,7 @@ class _Sign(torch.autograd.Function):
         if not _fusable(x):
             return sign(x)
         out = torch.empty_like(x)
-        _core.sign_forward(_rows(x), _rows(out), torch.get_num_threads())
+        _core.sign_forward(_read(x), _rows(out), torch.get_num_threads())
         return out
 
     @staticmethod
@@ -105,7 +114,7 @@ class _Sign(torch.autograd.Function):
             return grad * tent(x), None
         grad_x = torch.empty_like(x)
         _core.sign_backward(
-            _rows(_like(grad, x)), _rows(x), _rows(grad_x),
+            _rows(_like(grad, x)), _read(x), _rows(grad_x),
             tent.peak, tent.slope, tent.support, torch.get_num_threads(),
         )  # fmt: skip
         return grad_x, None

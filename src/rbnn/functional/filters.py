@@ -9,6 +9,12 @@ def mean_magnitude(w: Tensor) -> Tensor:
     return w.abs().flatten(1).mean(1)
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor of which each process holds a part (a DTensor, as FSDP makes them); all processes must ask.
+    Differentiable.  Any other tensor is whole already."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 def per_filter(values: Tensor, w: Tensor) -> Tensor:
     """One value per filter, in a shape that multiplies ``w``."""
     return values.reshape(-1, *[1] * (w.dim() - 1))

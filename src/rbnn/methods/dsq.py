@@ -1,6 +1,7 @@
 """DSQ: Differentiable Soft Quantization (Gong et al., ICCV 2019), one bit."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +25,22 @@ class SoftSign(nn.Module):
 
     def __init__(self, limit: Tensor) -> None:
         super().__init__()
-        self.limit = nn.Parameter(limit.clamp_min(SMALLEST_RANGE))
-        self.alpha = nn.Parameter(torch.full_like(limit, ALPHA_START))
+        # One number each, not in zero dimensions: FSDP takes no scalars.
+        self.limit = nn.Parameter(limit.reshape(1).clamp_min(SMALLEST_RANGE))
+        self.alpha = nn.Parameter(torch.full_like(self.limit, ALPHA_START, requires_grad=False))
 
     def forward(self, x: Tensor) -> Tensor:
         c, alpha = self.limit, self.alpha
         k = torch.log(2 / alpha - 1) / (2 * c)
         soft = c * torch.tanh(k * torch.clamp(x, -c, c)) / (1 - alpha)
         return straight_through(c * sign(x), soft)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Also from files in which they are scalars."""
+        for key in (prefix + "limit", prefix + "alpha"):
+            if key in state_dict and state_dict[key].dim() == 0:
+                state_dict[key] = state_dict[key].reshape(1)
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def confine(self) -> None:

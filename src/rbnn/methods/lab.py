@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import Binarization, in_single, sign, straight_through
+from rbnn.functional import Binarization, in_single, sign, straight_through, whole
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
@@ -54,7 +54,7 @@ class LAB(Method):
     @torch.no_grad()
     def after_step(self, w: Tensor) -> None:
         if w.grad is not None:
-            self.moment.lerp_(w.grad.square(), 1 - MEMORY)
+            self.moment.lerp_(whole(w.grad).square(), 1 - MEMORY)
         w.clamp_(-1, 1)
 
     def figures(self) -> dict[str, float]:
