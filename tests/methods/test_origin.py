@@ -21,7 +21,8 @@ SAME_TENSORS = [
     (name, option)
     for name in METHODS
     for option, default in method_options(name).items()
-    if type(default) in OTHER and (name, option) not in {("abc-net", "activation_bases"), ("xnor++", "case")}
+    if type(default) in OTHER
+    and (name, option) not in {("abc-net", "activation_bases"), ("xnor++", "case"), ("rbnn", "scaled")}
 ]
 
 

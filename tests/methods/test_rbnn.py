@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rbnn.errors import TrainingError
+from rbnn.errors import RbnnError, TrainingError
 from rbnn.methods import RBNN, create_method
 
 
@@ -38,10 +38,13 @@ def mixed(rbnn: RBNN, w: np.ndarray, rotation: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rotation", ["filter", "layer"])
-@pytest.mark.parametrize("alpha", ["filter", "layer", "none"])
-def test_forward_and_gradients_of_every_granularity(rotation: str, alpha: str) -> None:
+@pytest.mark.parametrize(
+    ("alpha", "gradient"),
+    [("filter", "paper"), ("layer", "paper"), ("none", "paper"), ("filter", "release"), ("layer", "release")],
+)
+def test_forward_and_gradients_of_every_granularity(rotation: str, alpha: str, gradient: str) -> None:
     w = layer_weight(6, 4, 3, 3)
-    rbnn = method(w, rotation=rotation, alpha=alpha, beta_start=0.7)
+    rbnn = method(w, rotation=rotation, alpha=alpha, beta_start=0.7, gradient=gradient)
     if rbnn.beta is not None:
         rbnn.beta.data += torch.linspace(-0.3, 0.3, rbnn.beta.numel(), dtype=torch.float64)
     rbnn.begin_epoch(w, 5, 10)
@@ -66,6 +69,7 @@ def test_forward_and_gradients_of_every_granularity(rotation: str, alpha: str) -
     s = (flat - flat.mean(1, keepdim=True)) / flat.std(1, keepdim=True)
     r = torch.kron(rbnn.R1, rbnn.R2)
     turned = (s.reshape(6 if rotation == "filter" else 1, -1) @ r).reshape(6, -1)
+    turned = turned if gradient == "paper" else turned.detach()  # ∂w̃/∂w = (1 − α) I
     beta = None if rbnn.beta is None else rbnn.beta.detach().clone().requires_grad_()
     a = torch.ones(1, 1) if beta is None else beta.sin().abs()[:, None]
     (((1 - a) * s + a * turned).reshape(w.shape) * sigma).sum().backward()
@@ -79,6 +83,44 @@ def test_forward_and_gradients_of_every_granularity(rotation: str, alpha: str) -
         assert rbnn.beta.grad is not None
         assert beta.grad is not None
         np.testing.assert_allclose(rbnn.beta.grad, beta.grad, atol=1e-6)
+
+
+def test_the_releases_gradient_is_nothing_where_alpha_is_one() -> None:
+    w = layer_weight(6, 4, 3, 3).requires_grad_()
+    for gradient, moves in (("release", False), ("paper", True)):
+        rbnn = method(w, gradient=gradient)
+        rbnn.begin_epoch(w, 0, 10)
+        (found,) = torch.autograd.grad(rbnn.weight(w).square().sum() + rbnn.weight(w).sum(), w)
+        assert (float(found.abs().max()) > 1e-9) == moves
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"gradient": "exact"}, "gradient"),
+        ({"gradient": "release", "alpha": "none"}, "no gradient at all"),
+        ({"scaled": True}, "set standardise = false"),
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(RbnnError, match=words):
+        method(layer_weight(6, 4, 3, 3), **options)
+
+
+@pytest.mark.parametrize("estimator", ["training-aware", "ppf", "ede"])
+def test_scaled_activations_keep_their_signs_and_take_the_gradient_at_x_over_std(estimator: str) -> None:
+    rbnn = method(layer_weight(8, 8, 3, 3), estimator=estimator, standardise=False, scaled=True)
+    rbnn.begin_epoch(layer_weight(8, 8, 3, 3), 7, 10)
+    offsets = torch.tensor([0.0, 1, -5, 100], dtype=torch.float64)[:, None, None, None]
+    x = (10 * layer_weight(4, 8, 5, 5, seed=1) + offsets).requires_grad_()
+    out = rbnn.activation(x)
+    np.testing.assert_array_equal(out.detach(), np.where(x.detach().numpy() > 0, 1, -1))
+    g = layer_weight(4, 8, 5, 5, seed=2)
+    (found,) = torch.autograd.grad(out, x, g)
+    z = x / (x.flatten(1).var(1) + 1e-5).sqrt()[:, None, None, None]
+    (expected,) = torch.autograd.grad((z * (g * rbnn.binarization().derivative(z.detach()))).sum(), x)
+    torch.testing.assert_close(found, expected)
+    assert not rbnn.binary_form(layer_weight(8, 8, 3, 3)).centred
 
 
 def test_without_rotation_the_standardised_weight_is_binarized() -> None:

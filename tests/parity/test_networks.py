@@ -21,6 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dorefa 1/2": {"activation_bits": 2},
     "abc-net 3x2": {"weight_bases": 3, "activation_bases": 2},
     "rbnn not standardised": {"standardise": False},
+    "rbnn scaled": {"standardise": False, "scaled": True},
     "rbnn ede": {"estimator": "ede"},
 }
 """Options that change what inference needs, on one network each."""

@@ -41,6 +41,7 @@ from rbnn.functional.rotation import (
 )
 from rbnn.functional.shortcut import option_a
 from rbnn.functional.sign_conv import sign_conv2d, sign_conv_possible
+from rbnn.functional.unit_std import over_std
 
 __all__ = [
     "ESTIMATORS",
@@ -64,6 +65,7 @@ __all__ = [
     "optimal_scale",
     "optimise_rotation",
     "option_a",
+    "over_std",
     "per_filter",
     "polar_factor",
     "polish",

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from rbnn import _core
 from rbnn.functional.estimators import Derivative, Tent, sign
+from rbnn.functional.unit_std import over_std
 
 SMALLEST_STD = 1e-5
 """A constant image has no scale: its gradient stays finite."""
@@ -40,12 +41,16 @@ def binarize_standardised(x: Tensor, derivative: Derivative) -> Tensor:
 
 @dataclass(frozen=True)
 class Binarization:
-    """How values become signs: ``sign(x)`` or, standardised, ``sign(x̂)``, with ``derivative`` for d sign/dx."""
+    """How values become signs: ``sign(x)`` or, standardised, ``sign(x̂)``, with ``derivative`` for d sign/dx.  Scaled:
+    ``sign(x)`` too, but the derivative is taken at ``x/σ``."""
 
     derivative: Derivative
     standardised: bool = False
+    scaled: bool = False
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.scaled:
+            x = over_std(x)
         return binarize_standardised(x, self.derivative) if self.standardised else binarize(x, self.derivative)
 
 

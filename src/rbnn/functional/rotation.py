@@ -113,12 +113,13 @@ def optimise_rotation(w: Tensor, r1: Tensor, r2: Tensor, cycles: int = 3) -> tup
     return polish(r1), polish(r2)
 
 
-def adjustable_weight(w: Tensor, r1: Tensor, r2: Tensor, alpha: Tensor) -> Tensor:
-    """``w̃ = w + α (Rᵀw − w)`` (eq. 11): ∂w̃/∂w = (1 − α) I + α Rᵀ, the rotation stays in the gradient.
+def adjustable_weight(w: Tensor, r1: Tensor, r2: Tensor, alpha: Tensor, rotated_gradient: bool = True) -> Tensor:
+    """``w̃ = w + α (Rᵀw − w)`` (eq. 11): ∂w̃/∂w = (1 − α) I + α Rᵀ, the rotation stays in the gradient.  Without
+    ``rotated_gradient`` ∂w̃/∂w = (1 − α) I, as in the authors' release.
 
     ``w`` is (F, n); ``alpha`` is a scalar tensor, (F, 1), or any shape that broadcasts against it.
     """
-    return torch.lerp(w, rotate(w, r1, r2), alpha)
+    return torch.lerp(w, rotate(w if rotated_gradient else w.detach(), r1, r2), alpha)
 
 
 def standardise(w: Tensor) -> Tensor:

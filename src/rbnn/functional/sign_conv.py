@@ -7,6 +7,7 @@ Backward, the gradient of ``w`` and that of the signs have one real factor and o
 of them are one look-up in a table of 16 sums (csrc/training/sign_conv.h).
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from rbnn import _core
 from rbnn.functional.binarize import Binarization
 from rbnn.functional.estimators import Tent
+from rbnn.functional.unit_std import over_std
 
 Pair = tuple[int, int]
 LONGEST_ROW = 64
@@ -45,6 +47,8 @@ def sign_conv_possible(x: Tensor, weight: Tensor, binarization: Binarization, pa
 def sign_conv2d(x: Tensor, weight: Tensor, binarization: Binarization, stride: Pair, padding: Pair) -> Tensor:
     """``conv2d(binarization(x), weight)``, without bias, dilation or groups.  Ask :func:`sign_conv_possible` before."""
     last = x.is_contiguous(memory_format=torch.channels_last)
+    if binarization.scaled:
+        x, binarization = over_std(x), replace(binarization, scaled=False)
     y: Tensor = _SignConv.apply(  # type: ignore[no-untyped-call]
         x.contiguous(memory_format=torch.channels_last), weight, binarization, stride, padding
     )

@@ -52,6 +52,10 @@ class RBNN(Method):
     t_max           exponent of t at the end, 1 in the paper; with less the gradient closes later and signs move longer
     floored         activations use k = 1 and t = max(t, 1), as in the published runs; else the same k, t as weights
     standardise     binarize activations as sign((x − mean)/std), mean and std per image, also at inference
+    scaled          take the gradient of the activations' sign at x/std of the image; the sign itself is that of x, so
+                    that inference needs no statistics.  Goes with standardise = false
+    gradient        of w̃: ``paper``, (1 − α) I + α Rᵀ (eq. 15), or ``release``, (1 − α) I: the authors' code leaves the
+                    rotation out, so that weights get no gradient where α = 1
     cycles          rounds of B-, R1- and R2-step at the start of an epoch
     rotate_until    share of the training after which the rotation stays as it is; 0 rotates only before the first epoch
     """
@@ -68,6 +72,8 @@ class RBNN(Method):
         t_max: float = T_MAX,
         floored: bool = True,
         standardise: bool = True,
+        scaled: bool = False,
+        gradient: str = "paper",
         cycles: int = 3,
         rotate_until: float = 0.0,
     ) -> None:
@@ -80,9 +86,15 @@ class RBNN(Method):
         between("rbnn", "t_max", t_max, T_MIN, 10)
         if rotation == "none" and alpha != "none":
             raise ConfigError("alpha adjusts the rotation: rotation = 'none' needs alpha = 'none' too")
+        one_of("rbnn", "gradient", gradient, ("paper", "release"))
+        if gradient == "release" and alpha == "none" and rotation != "none":
+            raise ConfigError("gradient = 'release' needs an alpha: where α = 1 it gives no gradient at all")
+        if scaled and standardise:
+            raise ConfigError("scaled divides activations by their std alone: set standardise = false")
         if cycles < 1 or not 0 <= rotate_until <= 1:
             raise ConfigError(f"cycles ≥ 1 and 0 ≤ rotate_until ≤ 1 expected, got {cycles} and {rotate_until}")
         self.estimator, self.t_max, self.floored, self.standardise = estimator, float(t_max), floored, standardise
+        self.scaled, self.rotated_gradient = scaled, gradient == "paper"
         self.cycles, self.rotate_until = cycles, rotate_until
         self.beta_decay = beta_decay
         filters = weight.shape[0]
@@ -113,12 +125,13 @@ class RBNN(Method):
         alpha = self.alpha()
         flat = standard.reshape(self.groups, -1)
         if alpha is None:
-            mixed = adjustable_weight(flat, self.R1, self.R2, flat.new_ones(()))
+            share = flat.new_ones(())
         elif self.groups == 1 and alpha.numel() > 1:
             # The whole layer is rotated as one, α differs from filter to filter: spread it over their values.
-            mixed = adjustable_weight(flat, self.R1, self.R2, alpha.repeat_interleave(w[0].numel())[None])
+            share = alpha.repeat_interleave(w[0].numel())[None]
         else:
-            mixed = adjustable_weight(flat, self.R1, self.R2, alpha[:, None])
+            share = alpha[:, None]
+        mixed = adjustable_weight(flat, self.R1, self.R2, share, self.rotated_gradient)
         return mixed.reshape(w.shape)
 
     def _sharpness(self) -> tuple[float, float]:
@@ -132,7 +145,7 @@ class RBNN(Method):
         t, k = self._sharpness()
         if self.floored:
             t, k = floored(t)
-        return Binarization(estimator(self.estimator, t, k), self.standardise)
+        return Binarization(estimator(self.estimator, t, k), self.standardise, self.scaled)
 
     def binary_form(self, w: Tensor) -> BinaryForm:
         return replace(super().binary_form(w), centred=self.standardise)
