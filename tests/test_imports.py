@@ -18,13 +18,13 @@ TORCH_SIDE = ["functional", "methods", "nn", ("convert", "schedule", "optim"), "
 PACKED_SIDE: dict[str, set[str]] = {"data": set(), "packed": {"data"}, "runtime": {"packed"}}
 BOTH_SIDES: dict[str, set[str]] = {
     "exporting": set(),
-    "importing": set(),
+    "importing": {"exporting"},
     "costs": set(),
     "bench": set(),
     "report": {"costs"},
     "cli": {"exporting", "importing", "costs", "bench", "report"},
 }
-INSIDE_PACKED = ["operations", "graph", ("file", "oracle"), "session", ("pretrained", "evaluate")]
+INSIDE_PACKED = ["operations", "graph", ("file", "oracle"), "session", ("pretrained", "evaluate"), "find"]
 
 
 def layers(steps: Sequence[str | tuple[str, ...]]) -> dict[str, set[str]]:

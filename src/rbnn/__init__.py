@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rbnn import training as training
     from rbnn.convert import binarize_
     from rbnn.exporting import export
-    from rbnn.models import create_model
+    from rbnn.importing.network import create_model
+    from rbnn.importing.opened import load
     from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, penalty
-    from rbnn.packed.pretrained import load
     from rbnn.packed.session import Session
     from rbnn.schedule import BinarySchedule
 
@@ -49,9 +49,9 @@ _LIVES_IN = {
     "BinarySchedule": "schedule",
     "Session": "packed.session",
     "binarize_": "convert",
-    "create_model": "models",
+    "create_model": "importing.network",
     "export": "exporting",
-    "load": "packed.pretrained",
+    "load": "importing.opened",
     "penalty": "nn",
 }
 _SUBMODULES = {

@@ -55,7 +55,7 @@ TRAIN = ["train", "digits", *SMALL]
         ([*TRAIN, "--image-size", "32"], "image_size of digits is 8"),
         ([*TRAIN, "--out", "file"], "cannot write to the run directory file"),
         ([*TRAIN, "--out", "file/run"], "cannot write to the run directory file/run"),
-        ([*TRAIN, "--start-from", "nothing.pt"], "there is no checkpoint nothing.pt"),
+        ([*TRAIN, "--start-from", "nothing.pt"], "there is no checkpoint, run or packed file nothing.pt"),
         ([*TRAIN, "--start-from", "weights ü.pt"], "weights ü.pt is not a checkpoint of rbnn"),
         ([*TRAIN, "--data", "cifar10", "--data-dir", "no such"], "cifar"),
         ([*TRAIN, "--data", "image-folder", "--data-dir", "empty directory"], "empty directory"),

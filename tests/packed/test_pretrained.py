@@ -8,7 +8,7 @@ import pytest
 import rbnn
 from rbnn import data
 from rbnn.data import cifar10, preprocess
-from rbnn.errors import UnknownName
+from rbnn.errors import CheckpointError
 from rbnn.packed import pretrained
 
 LARGEST = 2_000_000
@@ -59,5 +59,5 @@ def test_digits_are_read_as_well_as_the_card_says() -> None:
 
 
 def test_an_unknown_name_says_which_are_known() -> None:
-    with pytest.raises(UnknownName, match="resnet20-bireal-digits"):
+    with pytest.raises(CheckpointError, match=r"did you mean resnet20-bireal-cifar10\? `rbnn models --pretrained`"):
         rbnn.load("resnet20-bireal-cifar1")

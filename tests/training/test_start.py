@@ -7,12 +7,14 @@ import torch
 from runs import log_of, small, state_of
 from torch import Tensor, nn
 
+from rbnn.errors import CheckpointError
 from rbnn.methods import method_names
 from rbnn.models import MODELS
 from rbnn.models._registry import Bricks, Entry
 from rbnn.nn import binary_layers
 from rbnn.training.checkpoint import load_network
 from rbnn.training.loop import train
+from rbnn.training.start import take_over
 
 OPTIONS: dict[str, list[dict[str, object]]] = {
     "rbnn": [{}, {"rotation": "layer", "alpha": "layer"}, {"rotation": "none", "alpha": "none"}, {"rotate_until": 1.0}],
@@ -97,3 +99,21 @@ def test_options_that_do_not_fit_are_said(tmp_path: Path) -> None:
     how = {"model": "tiny", "epochs": 1, "options": {"rotation": "layer"}, "start_from": str(tmp_path / "first")}
     with pytest.warns(UserWarning, match=r"1 layers, first conv2, have other options than in .*start anew"):
         train(small(tmp_path / "second", **how))
+
+
+def test_a_head_of_another_size_starts_anew_and_is_said(tmp_path: Path) -> None:
+    train(small(tmp_path / "first", model="tiny", epochs=1))
+    weights = state_of(tmp_path / "first" / "last.pt")["model"]
+    before = load_network(tmp_path / "first" / "last.pt").model
+    three = Tiny(Bricks("rbnn", {}, 3, 1, 8))
+    new_head = three.fc.weight.detach().clone()
+    taken = take_over(three, before, "first")
+    assert taken.head == (
+        "first tells 10 classes apart, this network 3: its last layer 'fc' starts anew, all others are kept"
+    )
+    assert taken.continued == {"conv2"}
+    assert torch.equal(three.fc.weight, new_head)
+    assert torch.equal(three.conv2.weight, weights["conv2.weight"])
+    assert torch.equal(three.bn1.running_mean, weights["bn1.running_mean"])
+    with pytest.raises(CheckpointError, match=r"it has no fc\.weight of shape"):  # other features: another network
+        take_over(Tiny(Bricks("rbnn", {}, 3, 1, 16)), before, "first")

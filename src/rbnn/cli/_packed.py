@@ -1,45 +1,11 @@
-"""What the commands share about packed files: finding them, telling them from checkpoints, and their pictures."""
+"""What the commands share about packed files: where they do not do, and their pictures."""
 
 import os
 from pathlib import Path
 
-from rbnn.errors import CheckpointError, ConfigError
+from rbnn.errors import ConfigError
+from rbnn.packed.find import is_packed, named_file
 from rbnn.packed.graph import Graph
-
-SUFFIX = ".rbnn"
-
-
-def named_file(net: Path) -> Path:
-    """NET as a path: a pretrained network's name stands for its packed file."""
-    from rbnn.packed import pretrained
-
-    return pretrained.path(str(net)) if str(net) in pretrained.names() and not net.exists() else net
-
-
-def find_net(net: Path) -> Path:
-    """The same, where NET must be there; said before anything is imported that only a checkpoint needs."""
-    path = named_file(net)
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        if path.suffix != SUFFIX:  # or its reader says so
-            raise CheckpointError(
-                f"there is no checkpoint, run or packed file {net}, and no pretrained network of that name: "
-                "`rbnn models --pretrained` lists them"
-            ) from None
-    except (OSError, ValueError):
-        pass  # whoever reads it says what is wrong
-    return path
-
-
-def is_packed(path: Path) -> bool:
-    """Whether NET is a packed file, by its name or, where somebody renamed it, by its first bytes."""
-    if path.suffix == SUFFIX:
-        return True
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(10)[8:] == b'{"'  # safetensors: the length of its header in 8 bytes, then the header, JSON
 
 
 def refuse_packed(net: Path, instead: str) -> None:

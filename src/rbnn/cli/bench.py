@@ -15,8 +15,8 @@ from rich.table import Table
 
 from rbnn import _core
 from rbnn.bench.kernels import SHAPES, Figure, measure, usable_kernels
-from rbnn.cli._packed import find_net, is_packed
 from rbnn.errors import ConfigError, UnknownName
+from rbnn.packed.find import find_net, is_packed
 from rbnn.text import as_shape, as_size, plural
 
 

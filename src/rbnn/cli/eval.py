@@ -6,9 +6,10 @@ from pathlib import Path
 
 import tyro
 
-from rbnn.cli._packed import cores, find_net, is_packed, normalisation, picture_side
+from rbnn.cli._packed import cores, normalisation, picture_side
 from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import ConfigError, DataError
+from rbnn.packed.find import find_net, is_packed
 
 
 @dataclass(frozen=True)

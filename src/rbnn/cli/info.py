@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from rbnn.cli._packed import is_packed, named_file
+from rbnn.packed.find import is_packed, named_file
 from rbnn.text import as_count, as_shape, as_size, shorten
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from rbnn.cli._packed import cores, find_net, is_packed, normalisation, picture_side
+from rbnn.cli._packed import cores, normalisation, picture_side
 from rbnn.data import preprocess
 from rbnn.errors import ConfigError
+from rbnn.packed.find import find_net, is_packed
 from rbnn.text import visible
 
 AT_ONCE = 64

@@ -29,6 +29,7 @@ Ctrl-C writes a checkpoint; --resume continues.
 Examples: rbnn train digits
           rbnn train cifar10-resnet20-bireal-rbnn-cpu --data-dir data --out runs/first
           rbnn train runs/first --resume
+          rbnn train --start-from resnet20-bireal-cifar10 --data image-folder --data-dir mine --epochs 10 --lr 0.01
           rbnn train digits --method rbnn --options rotation=layer alpha=none"""
 
 
@@ -89,13 +90,14 @@ class Watch(Progress):
 
 def run(options: TrainConfig) -> None:
     """Train, then say what came of it."""
-    for learnt_from in (options.start_from, options.teacher):
-        if learnt_from is not None:
-            refuse_packed(learnt_from, "name the run directory or checkpoint that it was made from")
+    if options.teacher is not None:
+        refuse_packed(options.teacher, "name the run directory or checkpoint that it was made from")
+    from rbnn.importing.network import open_network
+
     watch = Watch()
     try:
         with watch.bars:
-            result = train(options, watch)
+            result = train(options, watch, lambda net: open_network(net, options.method, options.options))
     except KeyboardInterrupt:
         if FIRST and (options.directory / LAST).exists():
             print(f"stopped; continue with: rbnn train {shlex.quote(str(options.directory))} --resume", file=sys.stderr)

@@ -2,13 +2,14 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from rbnn.errors import ExportError
-from rbnn.exporting.check import compare
+from rbnn.exporting.check import Comparison, compare
 from rbnn.exporting.draft import Draft
 from rbnn.exporting.fuse import fuse
 from rbnn.exporting.int8 import Rounding
@@ -18,7 +19,7 @@ from rbnn.exporting.thresholds import use_thresholds
 from rbnn.exporting.trace import Traced, trace
 from rbnn.files import check_place
 from rbnn.packed import file as packfile
-from rbnn.packed.graph import Input
+from rbnn.packed.graph import Graph, Input
 from rbnn.schedule import changed_behind_the_schedule
 
 __all__ = ["ExportReport", "export"]
@@ -58,6 +59,37 @@ def export(
             stacklevel=2,
         )
     check_place(Path(path))  # before the comparison
+    exported = packed(model, example_input, mean, std, classes, stem=stem, float_layers=float_layers)
+    packfile.write(exported.graph, path)
+    changed_by_int8 = exported.changed if "int8" in (stem, float_layers) else None
+    return ExportReport.of(Path(path), exported.graph, exported.comparison, changed_by_int8)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A packed network in memory."""
+
+    graph: Graph
+    comparison: Comparison
+    """With torch, layer by layer."""
+    changed: int
+    """Pictures of the example whose largest answer is another than before weights were rounded."""
+
+
+def packed(
+    model: nn.Module,
+    example_input: Tensor,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
+    classes: Sequence[str] = (),
+    *,
+    stem: str = "float32",
+    float_layers: str = "float32",
+) -> Packed:
+    """What ``export`` writes."""
+    if bool(len(mean)) != bool(len(std)):
+        here, missing = ("mean", "std") if len(mean) else ("std", "mean")
+        raise ExportError(f"mean and std go together: {here} came without {missing}, so nothing could be normalised")
     images = _images(example_input)
     rounding = Rounding.of(stem, float_layers, mean, std, images.shape[1])
     images = rounding.pictures(images)
@@ -69,9 +101,8 @@ def export(
     graph = draft.graph(contract)
     graph.check()
     comparison = compare(graph, draft.torch_values, images, answers)
-    packfile.write(graph, path)
-    other = int((traced.unprepared.flatten(1).argmax(1) != answers.flatten(1).argmax(1)).sum())
-    return ExportReport.of(Path(path), graph, comparison, other if "int8" in (stem, float_layers) else None)
+    changed = int((traced.unprepared.flatten(1).argmax(1) != answers.flatten(1).argmax(1)).sum())
+    return Packed(graph, comparison, changed)
 
 
 def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, Traced]:

@@ -104,6 +104,10 @@ class Method(nn.Module, ABC):
         self.progress = progress
         return True
 
+    def keep_signs(self) -> None:
+        """From now on the signs of the latent weight itself are the binary ones, also when training begins: for weights
+        that were made from known signs."""
+
     def begin_epoch(self, w: Tensor, epoch: float, epochs: int) -> None:
         """What the schedule does between steps (no gradient): rotation, sharpness, annealing.  ``epoch`` may be a
         fraction; ``epoch/epochs`` is the paper's e/E."""

@@ -134,6 +134,14 @@ class RBNN(Method):
         mixed = adjustable_weight(flat, self.R1, self.R2, share, self.rotated_gradient)
         return mixed.reshape(w.shape)
 
+    @torch.no_grad()
+    def keep_signs(self) -> None:
+        """R = I, and it counts as rotated: the first epoch would else turn the weights away from their signs."""
+        if self.rotates:
+            for rotation in (self.R1, self.R2):
+                rotation.copy_(torch.eye(len(rotation)))
+            self.rotated_at.zero_()
+
     def _sharpness(self) -> tuple[float, float]:
         return sharpness_and_gain(self.estimator, self.progress or 0.0, T_MIN, self.t_max)
 

@@ -3,12 +3,12 @@
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rbnn.errors import UnknownName
-from rbnn.packed.session import Session
 
 FOLDER = Path(__file__).resolve().parents[1] / "pretrained"
-"""``NAME.rbnn`` and ``NAME.toml``, its card."""
+"""``NAME.rbnn``; ``NAME.toml``, its card; ``NAME.norms``, the statistics of its batch norms, for going on training."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,12 @@ class Card:
 
     summary: str
     """One line: network, method, data."""
+    model: str
+    """Network, as `rbnn models` names it."""
+    method: str
+    """Binarization method."""
+    options: dict[str, Any]
+    """Options of the method."""
     data: str
     """Data set that it was trained on and is evaluated on."""
     command: str
@@ -45,11 +51,12 @@ def path(name: str) -> Path:
     return FOLDER / f"{name}.rbnn"
 
 
+def norms(name: str) -> Path:
+    """Mean and variance of what the batch norms of the network called ``name`` see in its training pictures:
+    safetensors with `mean` and `var`, one norm after the other."""
+    return path(name).with_suffix(".norms")
+
+
 def card(name: str) -> Card:
     """The card of the network called ``name``."""
     return Card(**tomllib.loads(path(name).with_suffix(".toml").read_text(encoding="utf-8")))
-
-
-def load(name: str, threads: int = 1) -> Session:
-    """``rbnn.load("resnet20-bireal-cifar10")``: a pretrained network, ready to answer."""
-    return Session(path(name), threads)

@@ -54,6 +54,8 @@ class Network:
     contract: InputContract
     state: dict[str, Any]
     """Everything in the file."""
+    packed: bool = False
+    """Turned back from a packed file: the statistics of its batch norms are not those of its training."""
 
 
 def build(config: TrainConfig, contract: InputContract) -> nn.Module:
@@ -163,6 +165,15 @@ def load_last(directory: Path) -> tuple[dict[str, Any], str]:
         trouble = str(damage)
     state = load_state(previous)
     return state, f"{trouble}; the run goes on from the checkpoint before it, {previous}"
+
+
+def load_contract(directory: Path) -> InputContract:
+    """What the network of a run that was interrupted expects."""
+    state, _ = load_last(directory)
+    try:
+        return InputContract(**state["contract"])
+    except (KeyError, TypeError, ConfigError) as error:
+        raise CheckpointError(f"the checkpoint in {directory} does not describe its pictures: {error}") from None
 
 
 def load_network(path: Path) -> Network:

@@ -119,8 +119,10 @@ class TrainConfig:
     batch_norm: Literal["local", "all-reduced"] = "local"
     """With several processes: batch statistics of each process's share, or of the whole batch."""
     start_from: Path | None = None
-    """Checkpoint whose weights the run starts from.  One of the same method goes on as it was, with its rotations and
-    scales; from another one, such as the trained float twin, the method starts anew."""
+    """Trained network that the run starts from: run directory, checkpoint, packed file (.rbnn) or pretrained network by
+    name.  One of the same method goes on as it was, with its rotations and scales; from another one, such as the
+    trained float twin, the method starts anew. Pictures are normalised as that network expects them, those of an
+    image-folder also have its size; for another number of classes the last layer starts anew."""
     teacher: Path | None = None
     """Run or checkpoint whose answers the network learns beside the labels (distillation), such as its float twin or a
     wider network."""

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -36,7 +36,7 @@ from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, l
 from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
 from rbnn.training.silent_weights import SilentWeights
-from rbnn.training.start import start_from
+from rbnn.training.start import as_it_knows_them, start
 
 
 class Progress:
@@ -84,11 +84,17 @@ class Result:
     """The log's entry of the last epoch."""
 
 
-def train(config: TrainConfig, progress: Progress | None = None) -> Result:
+Opener = Callable[[Path], checkpoint.Network]
+"""Opens what ``start_from`` names."""
+
+
+def train(
+    config: TrainConfig, progress: Progress | None = None, open_network: Opener = checkpoint.load_network
+) -> Result:
     """Train as ``config`` says; everything worth keeping is in the run directory."""
     _core.keep_freed_memory()  # every step uses the same memory again
     with processes(config.device) as those, run_directory(config, those) as directory:
-        run = _Run(config, directory, those, progress or Progress())
+        run = _Run(config, directory, those, progress or Progress(), open_network)
         try:
             with _stop_on_signal() as stop:
                 return run.train(stop)
@@ -97,7 +103,14 @@ def train(config: TrainConfig, progress: Progress | None = None) -> Result:
 
 
 class _Run:
-    def __init__(self, config: TrainConfig, directory: RunDirectory, those: Processes, progress: Progress) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        directory: RunDirectory,
+        those: Processes,
+        progress: Progress,
+        open_network: Opener,
+    ) -> None:
         self.config, self.processes, self.progress = config, those, progress
         self.directory, self.out = directory, directory.path
         last = self.out / checkpoint.LAST
@@ -107,16 +120,20 @@ class _Run:
             raise CheckpointError(f"only {seen_by:.0f} of {those.world} processes find {last}: share the run directory")
         if config.threads:
             torch.set_num_threads(config.threads)
+        before = None if config.start_from is None or resuming else open_network(config.start_from)
         torch.manual_seed(config.seed)
 
-        train_set = data.load(config.data, config.data_dir, "train")
+        expected = None if before is None else before.contract
+        if resuming and config.start_from is not None:
+            expected = checkpoint.load_contract(self.out)
+        train_set = as_it_knows_them(data.load(config.data, config.data_dir, "train"), expected)
         self.contract = checkpoint.InputContract.of(train_set, config.image_size)
         shares: dict[str, Any] = {"seed": config.seed, "rank": those.rank, "world": those.world}
         shares |= {"workers": config.workers, "image_size": self.contract.image_size}
         learnt, held_out = split(train_set, config.validation) if config.validation else (None, None)
         limit = config.limit or None
         self.batches = Batches(train_set, config.batch_size, train=True, limit=limit, only=learnt, **shares)
-        test_set = data.load(config.data, config.data_dir, "test")
+        test_set = as_it_knows_them(data.load(config.data, config.data_dir, "test"), expected)
         if test_set.classes != train_set.classes:
             raise DataError(f"training and test set of {config.data} have different classes: they must be the same")
         self.test_batches = self.judges = Batches(test_set, config.batch_size, train=False, **shares)
@@ -125,8 +142,11 @@ class _Run:
 
         self.model = checkpoint.build(config, self.contract)
         continued: set[str] = set()
-        if config.start_from is not None and not resuming:
-            continued = start_from(self.model, config.start_from, progress.notice)
+        if before is not None:
+            taken = start(self.model, before, config.start_from, self.batches)
+            continued = taken.continued
+            for sentence in filter(None, (taken.head, *taken.notices)):
+                progress.notice(sentence)
         if config.batch_norm == "all-reduced":
             all_reduce_batch_norm_(self.model)
         self.model.to(those.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

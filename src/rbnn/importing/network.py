@@ -1,0 +1,160 @@
+"""A trained network to go on with, whatever names it: pretrained, a run directory, a checkpoint or a packed file."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from rbnn import models
+from rbnn.errors import CheckpointError, UnknownName
+from rbnn.importing.packed import Mismatch, restore_
+from rbnn.models import MODELS
+from rbnn.packed import file as packfile
+from rbnn.packed import pretrained
+from rbnn.packed.find import find_net, is_packed
+from rbnn.packed.graph import Graph
+from rbnn.training.checkpoint import InputContract, Network, load_network
+from rbnn.training.config import TrainConfig
+from rbnn.training.start import take_over
+from rbnn.training.statistics import set_statistics
+
+
+def create_model(
+    name: str | Path,
+    method: str | None = None,
+    num_classes: int | None = None,
+    in_channels: int | None = None,
+    image_size: int | None = None,
+    *,
+    pretrained: bool = False,
+    **options: Any,
+) -> nn.Module:
+    """The network ``name``, binarized by ``method`` (``float``: its float twin), by default by ``rbnn`` and for 10
+    classes.  ``options`` are the method's.
+
+    ``pretrained``: ``name`` is a trained network, to go on training: one that comes with rbnn (`rbnn models
+    --pretrained`), a run directory, a checkpoint or a packed file (.rbnn).  Evaluated, it answers as that one does.
+    Method, options and sizes are its own unless given.  With another ``num_classes`` its last layer starts anew and
+    all others are kept; with another ``method`` the weights and batch norms are kept.
+    """
+    if not pretrained:
+        known: dict[str, Any] = {
+            "method": method,
+            "num_classes": num_classes,
+            "in_channels": in_channels,
+            "image_size": image_size,
+        }
+        given = {key: value for key, value in known.items() if value is not None}
+        if str(name) not in MODELS and (str(name) in shipped() or Path(name).exists()):
+            raise UnknownName(f"model ({name} is a trained network: add pretrained=True)", str(name), MODELS)
+        return models.create_model(str(name), **given, **options)
+    network = open_network(name, method or "", options)
+    config, contract = network.config, network.contract
+    same = method in (None, config.method)
+    model = models.create_model(
+        config.model,
+        method or config.method,
+        num_classes=num_classes or len(contract.classes),
+        in_channels=in_channels or contract.channels,
+        image_size=image_size or contract.image_size,
+        **(config.options | options if same else options),
+    )
+    taken = take_over(model, network.model, name)
+    for sentence in taken.notices:
+        warnings.warn(sentence, stacklevel=2)
+    if network.packed and str(name) not in shipped():
+        warnings.warn(
+            f"{name} does not say what its batch norms saw in training: before you train it, show it some of your "
+            "pictures by rbnn.training.statistics.refresh_statistics(model, [images])",
+            stacklevel=2,
+        )
+    return model
+
+
+def shipped() -> list[str]:
+    """The trained networks that come with rbnn."""
+    return pretrained.names()
+
+
+def open_network(net: str | Path, method: str = "", options: dict[str, Any] | None = None) -> Network:
+    """The trained network that ``net`` names, ready to go on.
+
+    A packed file of your own does not say by which method it was trained.  Signs after subtracting the mean of a
+    picture are RBNN's; for others ``method`` and ``options`` say it.
+    """
+    path = find_net(Path(net))
+    if not is_packed(path):
+        return load_network(path)
+    graph = packfile.read(path)
+    contract = _contract(path, graph)
+    if str(net) in shipped() and path == pretrained.path(str(net)):
+        card = pretrained.card(str(net))
+        config = TrainConfig(model=card.model, method=card.method, options=card.options, data=card.data)
+        network = _restored(config, contract, graph)
+        set_statistics(network.model, *_shipped_statistics(str(net)))
+        return network
+    if not method:
+        method = _method_of(path, graph)
+    trouble = "it has other layers"
+    for model in _similar(graph, contract):
+        try:
+            return _restored(TrainConfig(model=model, method=method, options=options or {}), contract, graph)
+        except Mismatch as reason:
+            trouble = f"{model} by {method}: {reason}"
+    raise CheckpointError(
+        f"{path} is not one of the networks that rbnn knows by name, or not by this method, so that it cannot be "
+        f"trained further from here ({trouble}): name the run or checkpoint that it was made from"
+    )
+
+
+def _restored(config: TrainConfig, contract: InputContract, graph: Graph) -> Network:
+    model = models.create_model(
+        config.model,
+        config.method,
+        num_classes=len(contract.classes),
+        in_channels=contract.channels,
+        image_size=contract.image_size,
+        **config.options,
+    )
+    restore_(model, graph)
+    return Network(model, config, contract, {"model": model.state_dict()}, packed=True)
+
+
+def _contract(path: Path, graph: Graph) -> InputContract:
+    height, width, channels = graph.buffers[graph.input.buffer].shape
+    rows, columns, answers = graph.buffers[graph.output].shape
+    if height != width or (rows, columns) != (1, 1):
+        raise CheckpointError(f"{path} is not a network that sorts square pictures into classes: only those go on here")
+    mean, std = (each * channels if len(each) == 1 else each for each in (graph.input.mean, graph.input.std))
+    if not (mean and std):
+        raise CheckpointError(f"{path} does not say how pictures are normalised: export it again with mean and std")
+    classes = graph.input.classes or tuple(f"class {index}" for index in range(answers))
+    return InputContract(channels, height, tuple(mean), tuple(std), classes)
+
+
+def _method_of(path: Path, graph: Graph) -> str:
+    if any(operation.attributes.get("level") == "mean" for operation in graph.operations):
+        return "rbnn"
+    raise CheckpointError(f"{path} does not say by which method it was trained: name it by method=… or --method")
+
+
+def _similar(graph: Graph, contract: InputContract) -> Iterator[str]:
+    """The networks by name that have the layers of a packed one."""
+    wanted = {each.name for each in graph.operations if each.kind in ("float_conv", "binary_conv")}
+    for name in MODELS:
+        with torch.device("meta"):
+            model = models.create_model(
+                name, "bnn", len(contract.classes), contract.channels, image_size=contract.image_size
+            )
+        layers = {n for n, module in model.named_modules() if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear)}
+        if layers <= wanted:
+            yield name
+
+
+def _shipped_statistics(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    tensors = load_file(pretrained.norms(name))
+    return tensors["mean"], tensors["var"]

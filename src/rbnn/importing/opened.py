@@ -1,0 +1,36 @@
+"""A trained network, ready to answer, whatever names it.  Torch only where a checkpoint is to be read."""
+
+from pathlib import Path
+
+from rbnn.packed.find import find_net, is_packed
+from rbnn.packed.graph import Graph
+from rbnn.packed.session import Session
+
+
+def load(net: str | Path, threads: int = 1, kernels: str | None = None) -> Session:
+    """``rbnn.load("resnet20-bireal-cifar10").predict("cat.jpg")``: a trained network, ready to answer.
+
+    ``net`` is a pretrained network's name, a packed file (.rbnn), a run directory (its best epoch) or a checkpoint.
+    The last two need torch: they are packed in memory and compared with torch layer by layer, as by `rbnn export`.
+    """
+    path = find_net(Path(net))
+    return Session(path if is_packed(path) else _packed(path), threads, kernels)
+
+
+def _packed(path: Path) -> Graph:
+    try:
+        import torch
+
+        from rbnn.exporting import packed
+        from rbnn.training.checkpoint import load_network
+    except ModuleNotFoundError as missing:
+        if missing.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"{path} is a checkpoint, and reading it needs torch: pip install 'rbnn[train]'", name="torch"
+        ) from None
+    network = load_network(path)
+    contract = network.contract
+    shape = 2, contract.channels, contract.image_size, contract.image_size
+    example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    return packed(network.model, example, contract.mean, contract.std, contract.classes).graph

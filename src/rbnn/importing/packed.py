@@ -1,0 +1,261 @@
+"""From a packed network back to one that can be trained: the reverse of the export, as far as there is one.
+
+A packed file has signs, one affine per channel and thresholds.  What training had beside them is chosen anew:
+
+    latent weight      sign · one magnitude for all weights of a layer; the method binarizes it to these very signs
+    batch norm         its map y = scale x + shift is kept; its running statistics, which the file lacks, are guesses
+                       until ``refresh_statistics`` has measured them
+    threshold T        a batch norm that is at the level of the sign behind it halfway from T to T + 1
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from rbnn.errors import CheckpointError
+from rbnn.exporting import pack
+from rbnn.exporting.draft import Draft
+from rbnn.exporting.int8 import Rounding
+from rbnn.exporting.lower import lower
+from rbnn.exporting.trace import trace
+from rbnn.nn import BinaryConv2d, BinaryLinear
+from rbnn.packed import oracle
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Operation
+
+Array = NDArray[np.float64]
+
+
+class Mismatch(CheckpointError):
+    """A packed network that is not of this model and method."""
+
+
+@torch.no_grad()
+def restore_(model: nn.Module, graph: Graph) -> None:
+    """Gives ``model`` the weights of a packed network that was exported from one like it: evaluated, both give the same
+    answers.  Mismatch names the first layer that cannot have come from this model."""
+    restoring = _Restoring(model, graph)
+    restoring.set_weights()
+    restoring.set_scales()
+    restoring.set_norms()
+    restoring.check()
+
+
+class _Restoring:
+    def __init__(self, model: nn.Module, graph: Graph) -> None:
+        self.model, self.graph = model, graph
+        self.operations = {operation.name: operation for operation in graph.operations}
+        self.modules = dict(model.named_modules())
+        height, width, channels = graph.buffers[graph.input.buffer].shape
+        generator = torch.Generator().manual_seed(0)
+        self.images = torch.randn(2, channels, height, width, generator=generator)
+
+    def set_weights(self) -> None:
+        """Float weights as they are; latent weights from signs."""
+        for operation in self.graph.operations:
+            if operation.kind == "int8_conv" or "int8" in self._dtypes(operation):
+                raise Mismatch(f"layer {operation.name!r} is int8, and rounding cannot be undone: name its checkpoint")
+            if operation.kind == "constant":
+                raise Mismatch(f"{operation.name!r} has a factor for each position (xnor++): name its checkpoint")
+        for name, module in self.modules.items():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                binary = isinstance(module, BinaryConv2d | BinaryLinear)
+                operation = self._operation(name, "binary_conv" if binary else "float_conv")
+                weight = operation.tensors["weight"]
+                values = oracle.unpack(weight, module.weight.shape[1]) if binary else weight
+                stored = torch.from_numpy(np.array(values, np.float32)).permute(0, 3, 1, 2)
+                if stored.reshape(len(stored), -1).shape != module.weight.flatten(1).shape:
+                    raise Mismatch(f"layer {name!r} has other filters")
+                stored = stored.reshape(module.weight.shape)
+                if module.bias is not None:
+                    module.bias.zero_()
+                if isinstance(module, BinaryConv2d | BinaryLinear):
+                    self._set_signs(name, module, stored)
+                else:
+                    module.weight.copy_(stored)
+
+    def _set_signs(self, name: str, layer: BinaryConv2d | BinaryLinear, signs: Tensor) -> None:
+        turned = self._turned(name)
+        if turned is not None:
+            signs = signs * torch.from_numpy(turned.astype(np.float32)).reshape(-1, *[1] * (signs.dim() - 1))
+        # The mean magnitude of a weight as new networks start.
+        _set_latent(layer, signs * (4 / (np.pi * layer.weight[0].numel())) ** 0.5)
+        if not torch.equal(layer.method.signs(layer.weight), signs):
+            raise Mismatch(f"the method {type(layer.method).__name__} cannot give the signs of layer {name!r}")
+
+    def _turned(self, name: str) -> Array | None:
+        """−1 for the filters whose signs the export turned, because a minimum stands behind them."""
+        bits = self._operation(name, "binary_conv").outputs.get("bits")
+        for operation in self.graph.operations:
+            if operation.kind == "max_pool_bits" and operation.inputs["x"] == bits and "invert" in operation.tensors:
+                packed = operation.tensors["invert"]
+                return -oracle.unpack(packed, self.graph.buffers[str(bits)].shape[2]).astype(np.float64)
+        return None
+
+    def set_scales(self) -> None:
+        """Where no batch norm takes it in, the scale of a binary layer is that of the file: magnitudes follow it."""
+        draft = self._lowered()
+        folded = self._norms() - self.operations.keys()
+        for step in draft.operations:
+            layer = self.modules.get(step.name)
+            if isinstance(layer, BinaryConv2d | BinaryLinear) and _norm_behind(draft, step, folded) is None:
+                ratio = self._tensor(self.operations[step.name], "scale", 1.0) / step.tensors.get("scale", np.ones(1))
+                factors = torch.from_numpy(np.broadcast_to(ratio, len(layer.weight)).astype(np.float32))
+                _set_latent(layer, layer.weight * factors.reshape(-1, *[1] * (layer.weight.dim() - 1)))
+
+    def set_norms(self) -> None:
+        """Every affine that the file has, into the batch norm that it came from, or into a bias."""
+        draft, waiting = self._lowered(), self._norms()
+        for name in waiting & self.operations.keys():
+            operation = self._operation(name, "affine")
+            self._set_norm(name, self._tensor(operation, "scale"), self._tensor(operation, "shift"), None)
+        waiting -= self.operations.keys()
+        for step in draft.operations:
+            if step.name in self.modules and step.kind in ("float_conv", "binary_conv"):
+                behind = _norm_behind(draft, step, waiting)
+                if behind is None:
+                    self._set_bias(step)
+                else:
+                    self._fold_back(draft, step, behind)
+                    waiting.remove(behind.name)
+        if waiting:
+            raise Mismatch(f"the batch norm {min(waiting)!r} is not in it")
+
+    def _lowered(self) -> Draft:
+        """The steps of the model as it is now, none folded into another."""
+        return lower(trace(self.model, self.images, lambda model, graph: None), self.images)
+
+    def _norms(self) -> set[str]:
+        return {name for name, module in self.modules.items() if isinstance(module, _BatchNorm)}
+
+    def _fold_back(self, draft: Draft, step: Operation, norm: Operation) -> None:
+        """``scale = s a``, ``shift = h a + c``: the convolution by itself has s and h, the batch norm a and c."""
+        operation, module = self.operations[step.name], self.modules[step.name]
+        assert isinstance(module, nn.Conv2d | nn.Linear)
+        own_scale, own_shift = step.tensors.get("scale", np.ones(1)), step.tensors.get("shift", np.zeros(1))
+        own_scale = np.broadcast_to(own_scale, len(module.weight))
+        if isinstance(module, BinaryConv2d | BinaryLinear):
+            spread = np.abs(own_scale) * module.weight[0].numel() ** 0.5  # of a sum of so many independent signs
+        else:
+            spread = np.abs(own_scale) * module.weight.flatten(1).norm(dim=1).double().numpy()
+        spread = np.maximum(spread, 1e-12)
+        level = _level_behind(draft, norm)
+        if "threshold" in operation.tensors:
+            turned = self._turned(step.name)
+            factor = (1.0 if turned is None else turned) / spread
+            at = own_scale * (self._tensor(operation, "threshold") + 0.5) * np.sign(factor) + own_shift
+            self._set_norm(norm.name, factor, level - factor * at, spread)
+        else:
+            factor = self._tensor(operation, "scale", 1.0) / own_scale
+            shift = self._tensor(operation, "shift", 0.0) - own_shift * factor
+            if level and "bits" in operation.outputs and "level" not in operation.tensors:
+                shift = shift + level
+            self._set_norm(norm.name, factor, shift, spread)
+
+    def _set_norm(self, name: str, factor: Array, shift: Array, spread: Array | None) -> None:
+        """A batch norm that computes ``factor x + shift``.  ``spread`` is the guessed deviation of x; without one x is
+        taken to be what this norm makes standard."""
+        norm = self.modules[name]
+        assert isinstance(norm, _BatchNorm)
+        factor, shift = np.broadcast_to(factor, norm.num_features), np.broadcast_to(shift, norm.num_features)
+        if norm.running_mean is None or norm.running_var is None or norm.weight is None:
+            raise Mismatch(f"the batch norm {name!r} has no running statistics, or no weight")
+        mean = np.zeros(norm.num_features)
+        if spread is None:
+            safe = np.where(np.abs(factor) > 1e-12, factor, 1.0)
+            spread, mean = 1 / np.abs(safe), -shift / safe
+        variance = np.maximum(spread**2 - norm.eps, 0.0)
+        norm.running_mean.copy_(torch.from_numpy(mean))
+        norm.running_var.copy_(torch.from_numpy(variance))
+        norm.weight.copy_(torch.from_numpy(factor * np.sqrt(variance + norm.eps)))
+        norm.bias.copy_(torch.from_numpy(shift + factor * mean))
+
+    def _set_bias(self, step: Operation) -> None:
+        operation, module = self.operations[step.name], self.modules[step.name]
+        missing = self._tensor(operation, "shift", 0.0) - step.tensors.get("shift", np.zeros(1))
+        if isinstance(bias := module.bias, Tensor):
+            bias.copy_(torch.from_numpy(np.broadcast_to(missing, len(bias)).copy()))
+        # Without a bias any difference shows in ``check``.
+
+    def check(self) -> None:
+        """What this model packs to now is the file, but for names of buffers and last digits of scales and shifts."""
+        channels = self.images.shape[1]
+        draft, _ = pack(self.model, self.images, Rounding.of("float32", "float32", (), (), channels))
+        again = draft.graph(self.graph.input)
+        for ours, theirs, operation in zip(_outline(again), _outline(self.graph), self.graph.operations, strict=False):
+            numbers = zip(ours.tensors.values(), theirs.tensors.values(), strict=False)
+            if ours.form != theirs.form or not all(np.allclose(a, b, 1e-4, 1e-5) for a, b in numbers):
+                raise Mismatch(f"operation {operation.name!r} is another one there")
+        if len(again.operations) != len(self.graph.operations):
+            raise Mismatch("it has other operations")
+
+    def _operation(self, name: str, kind: str) -> Operation:
+        found = self.operations.get(name)
+        if found is None or found.kind != kind:
+            raise Mismatch(f"there is no {kind} {name!r} in it")
+        return found
+
+    def _tensor(self, operation: Operation, role: str, default: float = 0.0) -> Array:
+        if role not in operation.tensors:
+            return np.asarray(default)
+        return operation.tensors[role].astype(np.float64)
+
+    def _dtypes(self, operation: Operation) -> set[str]:
+        return {str(tensor.dtype) for tensor in operation.tensors.values()}
+
+
+def _set_latent(layer: BinaryConv2d | BinaryLinear, weight: Tensor) -> None:
+    layer.weight.copy_(weight)
+    layer.restart_method()
+    layer.method.keep_signs()
+
+
+def _norm_behind(draft: Draft, step: Operation, norms: set[str]) -> Operation | None:
+    """The batch norm that the export folds into a convolution: behind it, or behind the pool that follows it."""
+    buffer = next(iter(step.outputs.values()))
+    while (reader := draft.sole_consumer(buffer)) is not None:
+        if reader.kind == "affine" and reader.name in norms:
+            return reader
+        if reader.kind != "max_pool":
+            break
+        buffer = reader.outputs["float"]
+    return None
+
+
+def _level_behind(draft: Draft, step: Operation) -> float:
+    """Where the sign that follows a batch norm, through activations, switches."""
+    buffer = step.outputs["float"]
+    while (reader := draft.sole_consumer(buffer)) is not None and reader.kind == "activation":
+        buffer = reader.outputs["float"]
+    level = reader.attributes.get("level", 0.0) if reader is not None and reader.kind == "pack" else 0.0
+    return float(level) if level != "mean" else 0.0
+
+
+@dataclass(frozen=True)
+class _Outlined:
+    form: tuple[object, ...]
+    """All of an operation but its name and its numbers; a buffer is who writes it."""
+    tensors: dict[str, NDArray[Any]]
+    """By role, in alphabetical order."""
+
+
+NOTHING: dict[str, object] = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1, "pad": 0}
+"""Attributes that may as well be left out."""
+
+
+def _outline(graph: Graph) -> Iterator[_Outlined]:
+    writers: dict[str, object] = {graph.input.buffer: "input"}
+    for index, operation in enumerate(graph.operations):
+        tensors = dict(sorted(operation.tensors.items()))
+        attributes = {r: list(v) if isinstance(v, list | tuple) else v for r, v in operation.attributes.items()}
+        attributes = {role: value for role, value in attributes.items() if NOTHING.get(role) != value}
+        inputs = {role: writers[name] for role, name in operation.inputs.items()}
+        shapes = {role: tensor.shape for role, tensor in tensors.items()}
+        yield _Outlined((operation.kind, inputs, sorted(operation.outputs), attributes, shapes), tensors)
+        writers |= {name: (index, role) for role, name in operation.outputs.items()}

@@ -1,0 +1,97 @@
+"""Running statistics of batch norms, measured anew without changing what the network computes."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from rbnn.errors import CheckpointError
+from rbnn.nn import evaluation_mode
+
+
+@torch.no_grad()
+def refresh_statistics(model: nn.Module, images: Iterable[Tensor]) -> None:
+    """Gives every batch norm of ``model`` the mean and variance of what it sees in ``images``, and a weight and bias
+    with which it computes what it did:
+
+        a = γ/√(var + ε),  c = β − mean·a     stay;     γ = a √(var' + ε),  β = c + mean'·a     follow
+
+    For a network whose statistics are guesses, or those of other pictures: in training mode a batch norm uses the
+    batch's own, and the network would be another one there.
+    """
+    seen = {norm: _Moments() for norm in _norms(model)}
+    hooks = [norm.register_forward_pre_hook(moments.add) for norm, moments in seen.items()]
+    try:
+        with evaluation_mode(model):
+            for batch in images:
+                model(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for norm, moments in seen.items():
+        if moments.count > 1:
+            _set_statistics(norm, moments.mean, moments.variance)
+
+
+@torch.no_grad()
+def set_statistics(model: nn.Module, means: Tensor, variances: Tensor) -> None:
+    """The same from known numbers: those of all batch norms one after the other, as ``get_statistics`` gave them."""
+    sizes = [norm.num_features for norm in _norms(model)]
+    if not means.shape == variances.shape == (sum(sizes),):
+        raise CheckpointError(f"statistics of {sum(sizes)} channels expected, got {means.numel()}")
+    parts = zip(_norms(model), torch.split(means, sizes), torch.split(variances, sizes), strict=True)
+    for norm, mean, variance in parts:
+        _set_statistics(norm, mean, variance)
+
+
+def get_statistics(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Running means and variances of all batch norms, one after the other."""
+    kept = [(norm.running_mean, norm.running_var) for norm in _norms(model)]
+    return torch.cat([mean for mean, _ in kept if mean is not None]), torch.cat([v for _, v in kept if v is not None])
+
+
+def _norms(model: nn.Module) -> Iterator[_BatchNorm]:
+    """The batch norms that have statistics, and a weight to make good for others."""
+    for norm in model.modules():
+        if isinstance(norm, _BatchNorm) and norm.running_mean is not None and norm.affine:
+            yield norm
+
+
+class _Moments:
+    """Sums over everything that one batch norm sees, in double."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total: Tensor | float = 0.0
+        self.squares: Tensor | float = 0.0
+
+    def add(self, norm: nn.Module, inputs: tuple[Any, ...]) -> None:
+        values = inputs[0].detach().double()
+        over = [dim for dim in range(values.dim()) if dim != 1]
+        self.count += values.numel() // values.shape[1]
+        self.total = self.total + values.sum(over)
+        self.squares = self.squares + values.square().sum(over)
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.as_tensor(self.total / self.count)
+
+    @property
+    def variance(self) -> Tensor:
+        """Unbiased, as torch's running one is."""
+        spread = torch.as_tensor(self.squares / self.count) - self.mean.square()
+        return spread.clamp_min(0) * (self.count / (self.count - 1))
+
+
+def _set_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    factor = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
+    shift = norm.bias.double() - norm.running_mean.double() * factor
+    norm.running_mean.copy_(mean)
+    norm.running_var.copy_(variance)
+    # Of the numbers as they are stored now, so that their rounding is made good.
+    norm.weight.copy_(factor * (norm.running_var.double() + norm.eps).sqrt())
+    norm.bias.copy_(shift + norm.running_mean.double() * factor)

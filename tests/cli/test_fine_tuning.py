@@ -1,0 +1,78 @@
+"""`rbnn train --start-from`: a pretrained name, a run, a checkpoint or a packed file, on pictures of your own."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from rbnn import data
+from rbnn.cli import main
+from rbnn.nn import binary_layers
+from rbnn.packed import pretrained
+from rbnn.training.checkpoint import load_network
+
+CLASSES = "0", "1", "7"
+DIGITS = "resnet20-bireal-digits"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three classes of pictures in files."""
+    root = tmp_path_factory.mktemp("pictures")
+    for split, name, count in (("train", "train", 32), ("test", "val", 20)):
+        pictures = data.load("digits", None, split)
+        for label in CLASSES:
+            (root / name / label).mkdir(parents=True)
+            chosen = [i for i, each in enumerate(pictures.labels) if str(each) == label][:count]
+            for index in chosen:
+                picture = Image.fromarray(pictures.images[index, :, :, 0]).resize((32, 32))
+                picture.convert("RGB").save(root / name / label / f"{index}.png")
+    return root
+
+
+def entries(run: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def test_three_classes_of_a_folder(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pictures get the size and the normalisation of the network; the run resumes with them."""
+    run = tmp_path / "three"
+    words = ["train", "--start-from", "resnet20-bireal-cifar10", "--data", "image-folder", "--data-dir", str(folder)]
+    words += ["--epochs", "2", "--batch-size", "32", "--lr", "0.05", "--threads", "1", "--workers", "0"]
+    assert main([*words, "--out", str(run)]) == 0
+    assert (
+        "resnet20-bireal-cifar10 tells 10 classes apart, this network 3: its last layer 'fc' starts anew"
+        in capsys.readouterr().err
+    )
+    network = load_network(run)
+    assert network.contract.image_size == 32
+    assert network.contract.mean == (0.4914, 0.4822, 0.4465)
+    assert network.contract.classes == CLASSES
+    assert entries(run)[-1]["top1"] > 55  # three classes, six steps
+    assert all(figures["flips"] < 0.2 for figures in entries(run)[-1]["layers"].values())
+    assert main([*words, "--out", str(run), "--resume", "--epochs", "3"]) == 0
+    assert load_network(run / "last.pt").contract.mean == (0.4914, 0.4822, 0.4465)
+    assert len(entries(run)) == 3
+
+
+@pytest.mark.parametrize("start", ["name", "file"])
+def test_at_learning_rate_0_it_is_the_packed_network(start: str, tmp_path: Path) -> None:
+    """Signs and accuracy; the statistics of batch norms follow the pictures of the run."""
+    net = DIGITS if start == "name" else str(pretrained.path(DIGITS))
+    words = ["train", "digits", "--start-from", net, "--lr", "0", "--epochs", "1", "--limit", "512", "--out"]
+    assert main([*words, str(tmp_path / "run")]) == 0
+    (entry,) = entries(tmp_path / "run")
+    assert abs(entry["top1"] - pretrained.card(DIGITS).packed_top1) < 3  # statistics of few, augmented pictures
+    assert entry["train_top1"] > 95  # batch norms with the batch's own statistics
+    assert all(figures["flips"] == 0 for figures in entry["layers"].values())
+    model = load_network(tmp_path / "run").model
+    assert all(torch.equal(layer.method.R1, torch.eye(len(layer.method.R1))) for _, layer in binary_layers(model))
+
+
+def test_another_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "digits", "--start-from", DIGITS, "--model", "vgg-small", "--out", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert "cannot start from resnet20-bireal-digits: it has no features.0.weight" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

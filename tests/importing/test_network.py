@@ -1,0 +1,123 @@
+"""Trained networks to go on with: a name, a run, a checkpoint or a packed file; a head of another size is replaced."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import rbnn
+from rbnn import data
+from rbnn.data.preprocess import normalise
+from rbnn.errors import CheckpointError, UnknownName
+from rbnn.nn import binary_layers
+from rbnn.packed import pretrained
+from rbnn.training.checkpoint import load_network
+from rbnn.training.config import from_table
+from rbnn.training.loop import train
+
+DIGITS = "resnet20-bireal-digits"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of IR-Net, its checkpoints and its packed file."""
+    out = tmp_path_factory.mktemp("runs") / "ir-net"
+    how: dict[str, Any] = {"method": "ir-net", "epochs": 2, "limit": 256, "batch_size": 64, "threads": 1}
+    train(from_table(how | {"out": str(out)}))
+    network = load_network(out)
+    contract = network.contract
+    rbnn.export(network.model, out / "net.rbnn", torch.randn(2, 1, 8, 8), contract.mean, contract.std, contract.classes)
+    return out
+
+
+def pictures() -> torch.Tensor:
+    tests = data.load("digits", None, "test")
+    return torch.from_numpy(normalise(tests.images, tests.mean, tests.std))
+
+
+def answers(model: nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(pictures())
+
+
+@pytest.mark.parametrize("name", pretrained.names())
+def test_a_shipped_network_can_be_trained_further(name: str) -> None:
+    """The same signs; scores as the packed network's, in training mode nearly."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = rbnn.create_model(name, pretrained=True)
+    assert model.training
+    if name != DIGITS:
+        return
+    labels = torch.from_numpy(np.asarray(data.load("digits", None, "test").labels))
+    assert 100 * float((answers(model).argmax(1) == labels).double().mean()) == pytest.approx(
+        pretrained.card(name).packed_top1, abs=0.006
+    )
+    assert torch.equal(answers(model).argmax(1), torch.from_numpy(rbnn.load(name)(pictures().numpy()).argmax(1)))
+    learnt = data.load("digits", None, "train")
+    with torch.no_grad():
+        seen = model.train()(torch.from_numpy(normalise(learnt.images, learnt.mean, learnt.std))).argmax(1)
+    assert float((seen == torch.from_numpy(np.asarray(learnt.labels))).double().mean()) > 0.95
+
+
+def test_another_number_of_classes_replaces_the_head_alone() -> None:
+    whole, three = rbnn.create_model(DIGITS, pretrained=True), rbnn.create_model(DIGITS, pretrained=True, num_classes=3)
+    assert three.fc.weight.shape == (3, 64)
+    own = three.state_dict()
+    for name, value in whole.state_dict().items():
+        if not name.startswith("fc.") and not name.endswith("_extra_state"):
+            assert torch.equal(own[name], value), name
+
+
+@pytest.mark.parametrize("part", ["", "best.pt", "last.pt"])
+def test_a_run_and_a_checkpoint(part: str, run: Path) -> None:
+    model = rbnn.create_model(run / part, pretrained=True)
+    assert torch.equal(answers(model), answers(load_network(run / part).model))
+
+
+def test_a_packed_file_of_your_own(run: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"does not say by which method it was trained: name it by method=…"):
+        rbnn.create_model(run / "net.rbnn", pretrained=True)
+    with pytest.warns(UserWarning, match="does not say what its batch norms saw"):
+        model = rbnn.create_model(run / "net.rbnn", "ir-net", pretrained=True)
+    torch.testing.assert_close(answers(model), answers(load_network(run).model), rtol=1e-3, atol=1e-3)
+    with pytest.raises(CheckpointError, match=r"cannot be trained further from here \(resnet20.* by rbnn: "):
+        rbnn.create_model(run / "net.rbnn", "rbnn", pretrained=True)
+
+
+def test_another_method_keeps_weights_and_norms(run: Path) -> None:
+    model = rbnn.create_model(run, "bnn", pretrained=True)
+    before = load_network(run).model.state_dict()
+    assert torch.equal(model.state_dict()["layers.0.0.conv1.weight"], before["layers.0.0.conv1.weight"])
+    assert torch.equal(model.state_dict()["bn2.running_mean"], before["bn2.running_mean"])
+    assert {type(layer.method).__name__ for _, layer in binary_layers(model)} == {"BNN"}
+
+
+def test_a_new_network_is_as_ever() -> None:
+    torch.manual_seed(0)
+    one = rbnn.create_model("resnet20", "bnn", num_classes=3)
+    torch.manual_seed(0)
+    other = rbnn.models.create_model("resnet20", "bnn", num_classes=3)
+    assert torch.equal(one.fc.weight, other.fc.weight)
+    assert rbnn.create_model("resnet20", "bnn").fc.out_features == 10
+
+
+def test_what_cannot_be(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match=r"is a trained network: add pretrained=True"):
+        rbnn.create_model(DIGITS)
+    with pytest.raises(CheckpointError, match="there is no checkpoint, run or packed file nowhere"):
+        rbnn.create_model("nowhere", pretrained=True)
+    with pytest.raises(CheckpointError, match=r"cannot start from .*: it has no conv1\.weight of shape \(16, 3,"):
+        rbnn.create_model(run, pretrained=True, in_channels=3)
+    rbnn.export(load_network(run).model, tmp_path / "a.rbnn", torch.randn(2, 1, 8, 8))
+    with pytest.raises(CheckpointError, match="does not say how pictures are normalised"):
+        rbnn.create_model(tmp_path / "a.rbnn", "ir-net", pretrained=True)
+    own = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8 * 16, 4))
+    rbnn.binarize_(own, relu="keep")
+    rbnn.export(own.eval(), tmp_path / "b.rbnn", torch.randn(2, 1, 8, 8), (0.5,), (0.5,))
+    with pytest.raises(CheckpointError, match=r"not one of the networks that rbnn knows by name"):
+        rbnn.create_model(tmp_path / "b.rbnn", pretrained=True)
