@@ -13,6 +13,8 @@ from user_networks import CHANNELS, HEIGHT, WIDTH, Around
 
 import rbnn
 from rbnn.errors import ExportError, PackError
+from rbnn.exporting.lower import MODULES
+from rbnn.exporting.traced_call import Call, Place
 from rbnn.methods import METHODS, Method, register_method
 from rbnn.packed.session import Session
 
@@ -57,6 +59,9 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a computed weight": (lambda: Does(lambda x: F.conv2d(x, x[:, :, :1, :1])), "weight is computed from the pictures"),
     "linear on a picture": (lambda: nn.Linear(WIDTH, 4), "flatten first"),
     "division by a picture": (lambda: Does(lambda x: x / x), "division by a constant"),
+    "another argument": (
+        lambda: Does(lambda x: torch.mul(x, 2.0, out=None)), r"mul in 'middle' .* not supported \(.*'out'\)"
+    ),
     "half a clamp": (lambda: Does(lambda x: x.clamp(min=0)), "both ends of a clamp"),
     "negative padding": (lambda: Does(lambda x: F.pad(x, (-1, 0))), "never negative"),
     "padded batch": (lambda: Does(lambda x: F.pad(x.flatten(1), (1, 1))), "height, width and channels"),
@@ -163,6 +168,15 @@ def test_writing_over_a_value_changes_it_for_whoever_reads_it_later(tmp_path: Pa
     with torch.no_grad():
         wanted = model(x)
     torch.testing.assert_close(torch.from_numpy(Session(tmp_path / "net.rbnn")(x.numpy())), wanted)
+
+
+def test_a_bug_in_a_handler_is_not_taken_for_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def relu(call: Call, x: Place, inplace: bool = False) -> str:
+        return x.buffer + 1  # type: ignore[operator]
+
+    monkeypatch.setitem(MODULES, nn.ReLU, relu)
+    with pytest.raises(TypeError, match="can only concatenate str"):
+        rbnn.export(Around(nn.ReLU()), tmp_path / "net.rbnn", images())
 
 
 class _Forgetful(Method):

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
@@ -21,42 +22,40 @@ from rbnn.packed.operations import Buffer
 
 Handler = Callable[..., str]
 
-MODULES: dict[type[nn.Module], tuple[Handler, tuple[str, ...]]] = {
-    nn.Conv1d: (s.conv1d, ("weight", "bias", "stride", "padding", "dilation", "groups")),
-    nn.Conv2d: (o.conv2d, ("weight", "bias", "stride", "padding", "dilation", "groups")),
-    nn.Linear: (o.linear, ("weight", "bias")),
-    nn.BatchNorm1d: (o.batch_norm, ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")),
-    nn.BatchNorm2d: (o.batch_norm, ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")),
-    nn.Hardtanh: (o.hardtanh, ("min_val", "max_val")),
-    nn.ReLU: (o.relu, ()),
-    nn.ReLU6: (o.relu6, ()),
-    nn.PReLU: (o.prelu, ("weight",)),
-    nn.LeakyReLU: (o.leaky_relu, ("negative_slope",)),
-    nn.Sigmoid: (o.sigmoid, ()),
-    nn.Hardswish: (o.hardswish, ()),
-    nn.MaxPool1d: (s.max_pool1d, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")),
-    nn.MaxPool2d: (o.max_pool2d, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")),
-    nn.AvgPool1d: (s.avg_pool1d, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")),
-    nn.AvgPool2d: (
-        o.avg_pool2d, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-    ),
-    nn.AdaptiveAvgPool1d: (o.adaptive_avg_pool, ("output_size",)),
-    nn.AdaptiveAvgPool2d: (o.adaptive_avg_pool, ("output_size",)),
-    nn.AdaptiveMaxPool1d: (o.adaptive_max_pool, ("output_size", "return_indices")),
-    nn.AdaptiveMaxPool2d: (o.adaptive_max_pool, ("output_size", "return_indices")),
-    nn.Flatten: (o.reshape, ()),
-    nn.Unflatten: (o.reshape, ()),
-    nn.ZeroPad1d: (o.zero_pad, ("padding",)),
-    nn.ZeroPad2d: (o.zero_pad, ("padding",)),
-    nn.Identity: (o.identity, ()),
-    nn.Dropout: (o.identity, ()),
-    nn.Dropout1d: (o.identity, ()),
-    nn.Dropout2d: (o.identity, ()),
-    OptionA: (o.option_a, ("stride", "margin")),
-    Join: (o.join, ("activation",)),
-    RPReLU: (o.rprelu, ("shift_in", "weight", "shift_out")),
+MODULES: dict[type[nn.Module], Handler] = {
+    nn.Conv1d: s.conv1d,
+    nn.Conv2d: o.conv2d,
+    nn.Linear: o.linear,
+    nn.BatchNorm1d: o.batch_norm,
+    nn.BatchNorm2d: o.batch_norm,
+    nn.Hardtanh: o.hardtanh,
+    nn.ReLU: o.relu,
+    nn.ReLU6: o.relu6,
+    nn.PReLU: o.prelu,
+    nn.LeakyReLU: o.leaky_relu,
+    nn.Sigmoid: o.sigmoid,
+    nn.Hardswish: o.hardswish,
+    nn.MaxPool1d: s.max_pool1d,
+    nn.MaxPool2d: o.max_pool2d,
+    nn.AvgPool1d: s.avg_pool1d,
+    nn.AvgPool2d: o.avg_pool2d,
+    nn.AdaptiveAvgPool1d: o.adaptive_avg_pool,
+    nn.AdaptiveAvgPool2d: o.adaptive_avg_pool,
+    nn.AdaptiveMaxPool1d: o.adaptive_max_pool,
+    nn.AdaptiveMaxPool2d: o.adaptive_max_pool,
+    nn.Flatten: o.reshape,
+    nn.Unflatten: o.reshape,
+    nn.ZeroPad1d: o.zero_pad,
+    nn.ZeroPad2d: o.zero_pad,
+    nn.Identity: o.identity,
+    nn.Dropout: o.identity,
+    nn.Dropout1d: o.identity,
+    nn.Dropout2d: o.identity,
+    OptionA: o.option_a,
+    Join: o.join,
+    RPReLU: o.rprelu,
 }  # fmt: skip
-"""A module is a function whose other arguments are attributes of the module."""
+"""A module is a function whose other arguments are the attributes of the module that are called as its parameters."""
 
 FUNCTIONS: dict[Any, Handler] = {
     F.conv2d: o.conv2d, torch.conv2d: o.conv2d, F.linear: o.linear, F.batch_norm: o.batch_norm,
@@ -148,18 +147,20 @@ def _lowered(draft: Draft, traced: Traced, node: fx.Node, places: dict[fx.Node, 
         module = traced.model.get_submodule(str(node.target))
         if isinstance(module, BinaryLayer):
             return binary_layer(call, args[0], module, known)
-        handler, names = MODULES.get(type(module), (None, ()))
+        handler = MODULES.get(type(module))
         if getattr(module, "padding_mode", "zeros") != "zeros":
             raise call.fail(f"padding_mode {getattr(module, 'padding_mode', '')!r} is not supported")
+        names = [] if handler is None else [name for name in signature(handler).parameters if hasattr(module, name)]
         kwargs = kwargs | {name: getattr(module, name) for name in names}
     else:
         handler = METHODS.get(str(node.target)) if node.op == "call_method" else FUNCTIONS.get(node.target)
     if handler is None:
         raise call.fail("the packed format has no such operation")
     try:
-        return handler(call, *args, **kwargs)
+        bound = signature(handler).bind(call, *args, **kwargs)
     except TypeError as error:  # an argument that the handler does not know
         raise call.fail(f"it is called in a way that is not supported ({error})") from None
+    return handler(*bound.args, **bound.kwargs)
 
 
 def _call(draft: Draft, traced: Traced, node: fx.Node) -> Call:

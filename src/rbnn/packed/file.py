@@ -5,6 +5,7 @@ Nothing in a file is executed, and nothing is believed: a file that is not exact
 
 import hashlib
 import json
+import os
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -61,12 +62,13 @@ def _bytes(path: Path) -> bytes:
         raise PackError("no such file")
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1) if path.stat().st_size <= LARGEST_FILE else b""
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(size) if size <= LARGEST_FILE else b""
     except OSError as reason:
         raise PackError(f"cannot be read: {reason.strerror or reason}") from None
     except MemoryError:
         raise PackError("larger than the memory that there is") from None
-    if not 0 < len(data) <= LARGEST_FILE:
+    if not data:
         raise PackError(f"{NOT_ONE}: expected 1 to {LARGEST_FILE:,} bytes")
     return data
 
