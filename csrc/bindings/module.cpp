@@ -78,16 +78,17 @@ void check_output(const rbnn::SignConv& conv, const Array& out) {
         throw std::invalid_argument("the output has another shape");
 }
 
-void sign_conv_forward(Pictures x, Pictures weight, Pair stride, Pair padding, PicturesOut out, PlanesOut planes,
-                       NumbersOut mean, NumbersOut inverse_std, int threads, const std::string& kernels) {
-    const rbnn::SignConv conv = sign_conv(x, weight, stride, padding, threads, kernels);
+void sign_conv_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, Pair padding, PicturesOut out,
+                       PlanesOut planes, NumbersOut mean, NumbersOut inverse_std, int threads, const std::string& kernels) {
+    const rbnn::SignConv conv = sign_conv(x, signs, stride, padding, threads, kernels);
     check_output(conv, out);
+    if (scale.shape(0) != conv.out_channels) throw std::invalid_argument("expected one scale per filter");
     if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
     const bool standardised = mean.shape(0) > 0;
     const rbnn::Shape image{1, conv.in_values(), 1};
     if (standardised) one_per_image({conv.images, 0, 1}, mean, inverse_std);
     const rbnn::WithoutGil released;
-    const rbnn::SignFilters filters(conv, weight.data());
+    const rbnn::SignFilters filters(conv, signs.data(), scale.data());
     const auto level = [&](std::size_t i) {
         if (!standardised) return 0.0f;
         rbnn::image_statistics(image, x.data() + i * image.values, mean.data() + i, inverse_std.data() + i);
@@ -96,17 +97,18 @@ void sign_conv_forward(Pictures x, Pictures weight, Pair stride, Pair padding, P
     rbnn::sign_conv_forward(conv, filters, x.data(), level, reinterpret_cast<std::uint64_t*>(planes.data()), out.data());
 }
 
-void sign_conv_grad_input(Pictures grad, Pictures weight, Pair stride, Pair padding, Pictures x, Numbers mean,
+void sign_conv_grad_input(Pictures grad, Pictures signs, Numbers scale, Pair stride, Pair padding, Pictures x, Numbers mean,
                           Numbers inverse_std, bool through_tent, float peak, float slope, float support, PicturesOut grad_x,
                           int threads, const std::string& kernels) {
-    const rbnn::SignConv conv = sign_conv(grad_x, weight, stride, padding, threads, kernels);
+    const rbnn::SignConv conv = sign_conv(grad_x, signs, stride, padding, threads, kernels);
     check_output(conv, grad);
+    if (scale.shape(0) != conv.out_channels) throw std::invalid_argument("expected one scale per filter");
     const bool standardised = mean.shape(0) > 0;
     const rbnn::Shape image{1, conv.in_values(), 1};
     if (standardised) one_per_image({conv.images, 0, 1}, mean, inverse_std);
     if (x.size() != grad_x.size()) throw std::invalid_argument("arrays of one call must have one shape");
     const rbnn::WithoutGil released;
-    const rbnn::SignFilters filters(conv, weight.data());
+    const rbnn::SignFilters filters(conv, signs.data(), scale.data());
     const auto finish = [&](std::size_t i) {
         const float* at = x.data() + i * image.values;
         float* out = grad_x.data() + i * image.values;
@@ -366,15 +368,12 @@ NB_MODULE(_core, m) {
     m.def("keep_freed_memory", &rbnn::keep_freed_memory,
           "Freed memory stays with the process, for programs that allocate the same again and again. "
           "False where the C library has no such switch.");
-    m.def("sign_conv_forward", &sign_conv_forward, array("x"), array("weight"), "stride"_a, "padding"_a, array("out"),
-          array("planes"), array("mean"), array("inverse_std"), "threads"_a, "kernels"_a = "",
-          "Convolve the signs of x, standardised per image unless mean is empty, with a weight of one magnitude per filter. "
+    m.def("sign_conv_forward", &sign_conv_forward, array("x"), array("signs"), array("scale"), "stride"_a,
+          "padding"_a, array("out"), array("planes"), array("mean"), array("inverse_std"), "threads"_a, "kernels"_a = "",
+          "Convolve the signs of x, standardised per image unless mean is empty, with signs; a scale per filter. "
           "Channels last. planes keeps the signs for the gradient.");
-    m.def(
-        "one_magnitude", [](Images x) { return rbnn::one_magnitude(x.shape(0), x.shape(1), x.data()); }, array("x"),
-        "Whether all values of each row have one magnitude; not where one is NaN.");
-    m.def("sign_conv_grad_input", &sign_conv_grad_input, array("grad"), array("weight"), "stride"_a, "padding"_a, array("x"),
-          array("mean"), array("inverse_std"), "through_tent"_a, "peak"_a, "slope"_a, "support"_a, array("grad_x"),
+    m.def("sign_conv_grad_input", &sign_conv_grad_input, array("grad"), array("signs"), array("scale"), "stride"_a,
+          "padding"_a, array("x"), array("mean"), array("inverse_std"), "through_tent"_a, "peak"_a, "slope"_a, "support"_a, array("grad_x"),
           "threads"_a, "kernels"_a = "", "The gradient for x through the tent, or for its signs.");
     m.def("sign_conv_grad_weight", &sign_conv_grad_weight, array("grad"), array("planes"), "size"_a, "stride"_a, "padding"_a,
           array("grad_weight"), "threads"_a, "kernels"_a = "", "The gradient for the weight, (out, kernel_y, kernel_x, in).");

@@ -40,14 +40,11 @@ struct SignConv {
 
 struct SignFilters {
     std::vector<std::uint8_t> positive;  // 1 for +: (out_channels, taps, in_channels)
-    std::vector<float> scale;            // one per filter, not negative
+    std::vector<float> scale;            // one per filter, of either sign
 
-    // From weights in the order of `positive`, of which every filter has one magnitude.
-    SignFilters(const SignConv& conv, const float* weight);
+    // Signs are ±1, in the order of `positive`.
+    SignFilters(const SignConv& conv, const float* signs, const float* scales);
 };
-
-// Whether all values of each row have one magnitude; not where one is NaN.
-bool one_magnitude(std::size_t rows, std::size_t values, const float* x);
 
 // a = +1 where x > level(image), else −1; level is asked just before the image is read.  `planes` keeps a's bits for
 // grad_weight.

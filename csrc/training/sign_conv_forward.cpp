@@ -20,18 +20,9 @@ bool SignConv::supported() const {
            kernel_y <= height + 2 * padding_y && kernel_x <= width + 2 * padding_x && stride_x * stride_y > 0;
 }
 
-SignFilters::SignFilters(const SignConv& conv, const float* weight)
-    : positive(conv.out_channels * conv.taps() * conv.in_channels), scale(conv.out_channels) {
-    const std::size_t values = conv.taps() * conv.in_channels;
-    for (std::size_t o = 0; o < scale.size(); ++o) scale[o] = std::fabs(weight[o * values]);
-    for (std::size_t i = 0; i < positive.size(); ++i) positive[i] = weight[i] > 0.0f;
-}
-
-bool one_magnitude(std::size_t rows, std::size_t values, const float* x) {
-    bool one = true;
-    for (std::size_t row = 0; row < rows; ++row, x += values)
-        for (std::size_t i = 0; i < values; ++i) one &= std::fabs(x[i]) == std::fabs(x[0]);
-    return one;
+SignFilters::SignFilters(const SignConv& conv, const float* signs, const float* scales)
+    : positive(conv.out_channels * conv.taps() * conv.in_channels), scale(scales, scales + conv.out_channels) {
+    for (std::size_t i = 0; i < positive.size(); ++i) positive[i] = signs[i] > 0.0f;
 }
 
 namespace {

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError
-from rbnn.functional import sign_conv2d, sign_conv_possible, whole
+from rbnn.functional import ScaledSigns, as_tensor, sign_conv2d, sign_conv_possible, whole
 from rbnn.methods import Method, create_method
 
 
@@ -98,17 +98,18 @@ class _BinaryConv(_Binary):
         y = self.method.output(self._convolved(x, self.method.weight(self.weight)), x)
         return y if self.bias is None else y + self.bias.reshape(-1, *[1] * (y.dim() - 2))
 
-    def _convolved(self, x: Tensor, w: Tensor) -> Tensor:
+    def _convolved(self, x: Tensor, w: ScaledSigns | Tensor) -> Tensor:
         """``conv(activation(x), w)``: on bits where method, layer and device allow it."""
-        if self._plain and type(self.method).activation is Method.activation and x.dim() == w.dim():
-            binarization, signal = self.method.binarization(), x.dim() == 3
-            pictures, filters = (x[:, :, None], w[:, :, None]) if signal else (x, w)
+        binarization = self.method.binarization()
+        if isinstance(w, ScaledSigns) and binarization is not None and self._plain and x.dim() == w.signs.dim():
+            signal = x.dim() == 3
+            pictures, filters = (x[:, :, None], w.of_height_one()) if signal else (x, w)
             padding = (0, *self.padding) if signal else self.padding
             if sign_conv_possible(pictures, filters, binarization, padding):  # type: ignore[arg-type]
                 stride = (1, *self.stride) if signal else self.stride
                 y = sign_conv2d(pictures, filters, binarization, stride, padding)  # type: ignore[arg-type]
                 return y[:, :, 0] if signal else y
-        return self._linear(self.method.activation(x), w)
+        return self._linear(self.method.activation(x), as_tensor(w))
 
     @property
     def _plain(self) -> bool:
@@ -132,7 +133,8 @@ class BinaryLinear(_Binary, nn.Linear):
     """``torch.nn.Linear`` with ±1 weights and ±1 inputs."""
 
     def _forward(self, x: Tensor) -> Tensor:
-        y = self.method.output(self._linear(self.method.activation(x), self.method.weight(self.weight)), x)
+        w = as_tensor(self.method.weight(self.weight))
+        y = self.method.output(self._linear(self.method.activation(x), w), x)
         return y if self.bias is None else y + self.bias
 
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:

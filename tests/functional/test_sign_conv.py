@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rbnn import _core
-from rbnn.functional import Binarization, estimator, sign_conv2d, sign_conv_possible
+from rbnn.errors import ConfigError
+from rbnn.functional import Binarization, ScaledSigns, as_tensor, estimator, sign, sign_conv2d, sign_conv_possible
 from rbnn.methods import BNN
 from rbnn.nn import BinaryConv2d, show_example
 
@@ -31,28 +32,39 @@ TENT = Binarization(estimator("training-aware", 1.0, 1.0))
 STANDARDISED = Binarization(estimator("training-aware", 1.0, 1.0), standardised=True)
 
 
-def signed(shape: tuple[int, ...], seed: int) -> Tensor:
-    """±scale, another scale for each filter; the first filter's is zero and one bit of it is a minus zero."""
+def signed(shape: tuple[int, ...], seed: int) -> ScaledSigns:
+    """Another scale for each filter, some negative; the first is zero."""
     random = torch.Generator().manual_seed(seed)
     signs = torch.where(torch.randn(shape, generator=random) > 0, 1.0, -1.0)
-    scale = torch.rand(shape[0], generator=random) + 0.1
+    scale = torch.randn(shape[0], generator=random)
     scale[0] = 0
-    return signs * scale[:, None, None, None]
+    return ScaledSigns(signs, scale)
 
 
-def with_gradients(y: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def parts(weight: ScaledSigns) -> list[Tensor]:
+    return [part for part in (weight.signs, weight.scale, weight.soft) if part is not None]
+
+
+def with_gradients(y: Tensor, x: Tensor, weight: ScaledSigns) -> list[Tensor]:
     grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(5)).to(y)
-    return y.detach(), *torch.autograd.grad(y, (x, w), grad)
+    asked = [tensor for tensor in (x, *parts(weight)) if tensor.requires_grad]
+    return [y.detach(), *torch.autograd.grad(y, asked, grad)]
 
 
-def check(x: Tensor, w: Tensor, how: Binarization, stride: tuple[int, int], padding: tuple[int, int]) -> None:
-    x, w = x.requires_grad_(), w.requires_grad_()
+def check(x: Tensor, w: ScaledSigns, how: Binarization, stride: tuple[int, int], padding: tuple[int, int]) -> None:
+    """Gradients by the product rule, or where there is a soft weight for that alone."""
+    x.requires_grad_()
+    for part in parts(w) if w.soft is None else [w.soft]:
+        part.requires_grad_()
     assert sign_conv_possible(x, w, how, padding)
     found = with_gradients(sign_conv2d(x, w, how, stride, padding), x, w)
-    x64, w64 = (t.detach().double().requires_grad_() for t in (x, w))
-    wanted = with_gradients(F.conv2d(how(x64), w64, None, stride, padding), x64, w64)
-    for name, a, b in zip(("y", "grad_x", "grad_w"), found, wanted, strict=True):
+    x64, *others = (t.detach().double().requires_grad_(t.requires_grad) for t in (x, *parts(w)))
+    held = [name for name in ("signs", "scale", "soft") if getattr(w, name) is not None]
+    w64 = ScaledSigns(**dict(zip(held, others, strict=True)))
+    wanted = with_gradients(F.conv2d(how(x64), w64.product(), None, stride, padding), x64, w64)
+    for name, a, b in zip(["y", "grad_x", *held], found, wanted, strict=False):
         torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=2e-5 * float(b.abs().max()) + 1e-12, msg=name)
+    assert len(found) == len(wanted) == (2 + len(held) if w.soft is None else 3)
 
 
 @pytest.mark.parametrize("isa", KERNELS)
@@ -90,6 +102,19 @@ def test_the_widest_row(width: int, isa: str) -> None:
         check(x, signed((16, 8, 3, 3), seed=1), STANDARDISED, (1, 1), (1, 1))
 
 
+@pytest.mark.parametrize("form", ["no scale", "one scale", "soft", "soft with one scale"])
+def test_forms_of_the_weight(form: str) -> None:
+    x = torch.randn(3, 16, 6, 6, generator=torch.Generator().manual_seed(0))
+    given = signed((24, 16, 3, 3), seed=1)
+    weight = {
+        "no scale": ScaledSigns(given.signs),
+        "one scale": ScaledSigns(given.signs, torch.tensor([0.3])),
+        "soft": ScaledSigns(given.signs, given.scale, torch.randn(24, 16, 3, 3)),
+        "soft with one scale": ScaledSigns(given.signs, torch.tensor(0.3), torch.randn(24, 16, 3, 3)),
+    }[form]
+    check(x, weight, TENT, (2, 1), (1, 1))
+
+
 def test_a_large_kernel() -> None:
     """Most of its (31 + 1)⁴ ways to overlap the padding do not occur: they take no memory."""
     x = torch.randn(1, 8, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -106,9 +131,9 @@ def peak():
     return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
 x, weight, none = np.ones((1, 32, 32, 8), np.float32), np.ones((64, 31, 31, 8), np.float32), np.empty(0, np.float32)
-out, planes = np.ones((1, 32, 32, 64), np.float32), np.zeros(32 * 8, np.int64)
+out, planes, scale = np.ones((1, 32, 32, 64), np.float32), np.zeros(32 * 8, np.int64), np.ones(64, np.float32)
 before = peak()
-_core.sign_conv_forward(x, weight, (1, 1), (15, 15), out, planes, none, none, 1)
+_core.sign_conv_forward(x, weight, scale, (1, 1), (15, 15), out, planes, none, none, 1)
 print(peak() - before)
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -116,7 +141,7 @@ print(peak() - before)
 
 
 def test_zero_is_minus_one() -> None:
-    y = sign_conv2d(torch.zeros(1, 8, 1, 1), torch.ones(8, 8, 1, 1), TENT, (1, 1), (0, 0))
+    y = sign_conv2d(torch.zeros(1, 8, 1, 1), ScaledSigns(torch.ones(8, 8, 1, 1)), TENT, (1, 1), (0, 0))
     assert y.flatten().tolist() == [-8.0] * 8
 
 
@@ -130,7 +155,8 @@ def test_memory_order_is_that_of_the_input() -> None:
 @pytest.mark.parametrize("isa", KERNELS)
 def test_the_number_of_threads_changes_no_bit(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rbnn.functional.sign_conv.KERNELS", isa)
-    x, w = torch.randn(37, 16, 9, 9).requires_grad_(), signed((24, 16, 3, 3), seed=0).requires_grad_()
+    x, w = torch.randn(37, 16, 9, 9).requires_grad_(), signed((24, 16, 3, 3), seed=0)
+    w.signs.requires_grad_()
     before, found = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
@@ -144,32 +170,33 @@ def test_the_number_of_threads_changes_no_bit(isa: str, monkeypatch: pytest.Monk
 
 def test_only_the_gradients_that_are_asked_for() -> None:
     x, w = torch.randn(2, 8, 4, 4), signed((8, 8, 3, 3), seed=0)
-    (grad_w,) = torch.autograd.grad(sign_conv2d(x, w.requires_grad_(), TENT, (1, 1), (1, 1)).sum(), w)
-    (grad_x,) = torch.autograd.grad(sign_conv2d(x.requires_grad_(), w.detach(), TENT, (1, 1), (1, 1)).sum(), x)
-    assert grad_w.shape == w.shape
+    w.signs.requires_grad_()
+    (grad_w,) = torch.autograd.grad(sign_conv2d(x, w, TENT, (1, 1), (1, 1)).sum(), w.signs)
+    w.signs.requires_grad_(False)
+    (grad_x,) = torch.autograd.grad(sign_conv2d(x.requires_grad_(), w, TENT, (1, 1), (1, 1)).sum(), x)
+    assert grad_w.shape == w.signs.shape
     assert grad_x.shape == x.shape
 
 
 def test_what_it_leaves_to_torch() -> None:
-    x, w = torch.randn(2, 8, 6, 6), signed((8, 8, 3, 3), seed=0)
+    x, w = torch.randn(2, 8, 6, 6), torch.ones(8, 8, 3, 3)
     padding = (1, 1)
-    assert sign_conv_possible(x, w, TENT, padding)
-    assert not sign_conv_possible(x.double(), w.double(), TENT, padding)
-    assert not sign_conv_possible(x[:, :7], w[:, :7], TENT, padding)
-    assert not sign_conv_possible(x, w[:7], TENT, padding)
-    assert not sign_conv_possible(x.repeat(1, 1, 1, 11), w, TENT, padding)
-    assert not sign_conv_possible(x[:0], w, TENT, padding)
-    assert not sign_conv_possible(x, torch.randn(8, 8, 3, 3), TENT, padding)
-    assert not sign_conv_possible(x, torch.full((8, 8, 3, 3), float("nan")), TENT, padding)
+    assert sign_conv_possible(x, ScaledSigns(w), TENT, padding)
+    assert not sign_conv_possible(x.double(), ScaledSigns(w.double()), TENT, padding)
+    assert not sign_conv_possible(x[:, :7], ScaledSigns(w[:, :7]), TENT, padding)
+    assert not sign_conv_possible(x, ScaledSigns(w[:7]), TENT, padding)
+    assert not sign_conv_possible(x.repeat(1, 1, 1, 11), ScaledSigns(w), TENT, padding)
+    assert not sign_conv_possible(x[:0], ScaledSigns(w), TENT, padding)
     smooth = Binarization(estimator("ede", 1.0, 1.0), standardised=True)
-    assert not sign_conv_possible(x, w, smooth, padding)
+    assert not sign_conv_possible(x, ScaledSigns(w), smooth, padding)
 
 
 @pytest.mark.parametrize("options", [{"dilation": 2}, {"groups": 2}, {"padding": "same"}, {"padding_mode": "circular"}])
 def test_a_layer_that_is_more_than_plain(options: dict[str, object]) -> None:
     layer = BinaryConv2d(16, 16, 3, bias=False, method="bnn", **options).eval()
     x = torch.randn(2, 16, 8, 8)
-    torch.testing.assert_close(layer(x), layer._linear(layer.method.activation(x), layer.method.weight(layer.weight)))
+    weight = as_tensor(layer.method.weight(layer.weight))
+    torch.testing.assert_close(layer(x), layer._linear(layer.method.activation(x), weight))
 
 
 @pytest.mark.parametrize("method", ["rbnn", "bi-real", "xnor-net", "ir-net", "xnor++", "bnn"])
@@ -195,11 +222,30 @@ def test_a_layer_is_the_same_in_float64(method: str, stride: int) -> None:
 
 def test_an_activation_of_its_own_is_used() -> None:
     class Doubled(BNN):
+        def binarization(self) -> None:  # type: ignore[override]
+            return None
+
         def activation(self, x: Tensor) -> Tensor:
-            return 2 * super().activation(x)
+            return 2 * sign(x)
 
     layer = BinaryConv2d(8, 8, 3, bias=False, method="bnn").eval()
     x = torch.randn(1, 8, 5, 5)
     once = layer(x)
     layer.adopt(Doubled(layer.weight))
     torch.testing.assert_close(layer(x), 2 * once)
+
+
+def test_an_activation_beside_an_inherited_binarization_is_refused() -> None:
+    """Layers that compute with bits would never ask it."""
+    with pytest.raises(ConfigError, match="Doubled has an activation of its own and inherits a binarization"):
+
+        class Doubled(BNN):
+            def activation(self, x: Tensor) -> Tensor:
+                return 2 * super().activation(x)
+
+
+def test_a_weight_of_several_bases_is_computed_with_floats() -> None:
+    layer = BinaryConv2d(8, 8, 3, bias=False, method="abc-net", options={"weight_bases": 3}).eval()
+    weight, x = layer.method.weight(layer.weight), torch.randn(1, 8, 5, 5)
+    assert isinstance(weight, Tensor)
+    torch.testing.assert_close(layer(x), F.conv2d(layer.method.activation(x), weight))

@@ -74,10 +74,8 @@ int main(int, char** arguments) {
     const int shapes = std::atoi(arguments[1]);
     for (int i = 0; i < shapes; ++i) {
         SignConv conv = any_shape();
-        std::vector<float> weight = numbers(conv.out_channels * conv.taps() * conv.in_channels);
-        for (std::size_t at = 0; at < weight.size(); ++at)
-            weight[at] = std::copysign(0.5f + static_cast<float>(at / (conv.taps() * conv.in_channels) % 3), weight[at]);
-        const SignFilters filters(conv, weight.data());
+        const std::vector<float> signs = numbers(conv.out_channels * conv.taps() * conv.in_channels);
+        const SignFilters filters(conv, signs.data(), numbers(conv.out_channels).data());
         const std::vector<float> x = numbers(conv.images * conv.in_values()), grad = numbers(conv.images * conv.out_values());
         const Results plain = run(conv, filters, x, grad);
         conv.kernels = &sign_kernels_avx512;

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rbnn.functional import as_tensor
 from rbnn.methods import create_method
 
 SHAPES = [(3, 5, 3, 2), (5, 7), (2, 1, 1, 1), (1, 3, 1, 3)]
@@ -64,7 +65,7 @@ def forward_and_gradient(function: Any, values: Array, g: Array) -> tuple[Array,
 
 
 def assert_weight(method: Any, w: Array, value: Array, gradient: Array, g: Array) -> None:
-    found, slope_found = forward_and_gradient(method.weight, w, g)
+    found, slope_found = forward_and_gradient(lambda w: as_tensor(method.weight(w)), w, g)
     np.testing.assert_allclose(found, value, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(slope_found, gradient, rtol=1e-9, atol=1e-12)
 

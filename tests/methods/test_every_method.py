@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import rbnn
 from rbnn import data
-from rbnn.functional import ESTIMATORS
+from rbnn.functional import ESTIMATORS, as_tensor
 from rbnn.methods import METHODS, create_method, method_options
 from rbnn.nn import BinaryConv2d, binary_layers
 
@@ -172,7 +172,7 @@ def test_constant_weights_and_inputs_give_no_nan(
         warnings.simplefilter("error")
         for epoch in (0, 4, 8):
             method.begin_epoch(w.detach(), epoch, 8)
-            out = method.weight(w), method.activation(x)
+            out = as_tensor(method.weight(w)), method.activation(x)
             total = sum(o.square().sum() for o in out) + sum(o.sum() for o in out)
             (total + (method.penalty(w) or 0.0)).backward()  # type: ignore[union-attr]
             with torch.no_grad():

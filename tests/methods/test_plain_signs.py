@@ -17,6 +17,8 @@ from formulas import (
     slope,
 )
 
+from rbnn.functional import as_tensor
+
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
@@ -56,7 +58,7 @@ def test_lab_weighs_magnitudes_by_the_root_of_the_second_moment(shape: tuple[int
         assert_weight(lab, now, lab_scale(now, moment) * signs(now), g, g)  # by identity: no α in the gradient
         latent.grad = None
         for half in (0.25, 0.75):  # two micro-batches: v takes the square of the sum
-            lab.weight(latent).backward(torch.from_numpy(half * g))
+            lab.weight(latent).product().backward(torch.from_numpy(half * g))
         with torch.no_grad():
             latent -= 0.3 * latent.grad  # type: ignore[operator]
         expected = np.clip(latent.detach().numpy(), -1, 1)
@@ -70,11 +72,11 @@ def test_lab_keeps_its_moment_in_the_state() -> None:
     w = numbers(3, 5, 3, 2)
     lab, fresh = made("lab", w), made("lab", w)
     latent = torch.nn.Parameter(torch.from_numpy(w.copy()))
-    lab.weight(latent).backward(torch.from_numpy(numbers(*w.shape, seed=1)))
+    lab.weight(latent).product().backward(torch.from_numpy(numbers(*w.shape, seed=1)))
     lab.after_step(latent)
-    assert not torch.equal(lab.weight(latent), fresh.weight(latent))
+    assert not torch.equal(as_tensor(lab.weight(latent)), as_tensor(fresh.weight(latent)))
     fresh.load_state_dict(lab.state_dict())
-    assert torch.equal(lab.weight(latent), fresh.weight(latent))
+    assert torch.equal(as_tensor(lab.weight(latent)), as_tensor(fresh.weight(latent)))
 
 
 # BNN+
@@ -159,7 +161,7 @@ def test_ir_nets_scale_is_a_power_of_two_of_the_standardised_weight() -> None:
     w = np.zeros((2, 200))
     w[0, :2] = 10.0, -10.0  # two peaks: mean|ŵ| = 2·√(199/200)·√(200/2)/200 ≈ 0.1
     w[1] = np.where(np.arange(200) % 2, 1e-3, -1e-3)
-    found = made("ir-net", w).weight(torch.from_numpy(w))
+    found = as_tensor(made("ir-net", w).weight(torch.from_numpy(w)))
     assert found.abs().unique(dim=1).flatten().tolist() == [0.125, 1.0]
 
 

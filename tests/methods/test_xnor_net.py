@@ -27,7 +27,7 @@ def test_forward_and_exact_gradient(shape: tuple[int, ...], gradient_of: str) ->
         expected *= flat.shape[1] * {4: 3 / 4, 7: 6 / 7, 1: 1}[shape[1]]
 
     tensor = torch.from_numpy(w).requires_grad_()
-    out = create_method("xnor-net", tensor, gradient=gradient_of).weight(tensor)
+    out = create_method("xnor-net", tensor, gradient=gradient_of).weight(tensor).product()
     out.backward(torch.from_numpy(g))
     np.testing.assert_allclose(out.detach(), (alpha * signs).reshape(shape))
     np.testing.assert_allclose(tensor.grad, expected.reshape(shape), atol=1e-12)

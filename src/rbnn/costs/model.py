@@ -152,7 +152,7 @@ def costs(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> Costs
             layer = replace(layer, bytes=layer.bytes - FLOAT_BYTES * len(module.shift_out))
         layers.append(layer)
         if isinstance(module, BinaryLayer):
-            training_only += _training_only(module)
+            training_only += _training_only(module, forms[module])
     return Costs(layers, training_only)
 
 
@@ -222,10 +222,13 @@ def _scale_bytes(layer: BinaryLayer, form: BinaryForm, normed: bool) -> int:
     return FLOAT_BYTES * filters * stay + (0 if normed or layer.bias is None else AFFINE_BYTES * filters)
 
 
-def _training_only(layer: BinaryLayer) -> int:
-    method = layer.method
-    held = [*method.named_parameters(), *((name, b) for name, b in method.named_buffers() if b.is_floating_point())]
-    return sum(tensor.numel() for name, tensor in held if name not in method.kept_at_export)
+def _training_only(layer: BinaryLayer, form: BinaryForm | None) -> int:
+    """Numbers of the method that inference does without: rotations are gone for good, scales go into the affines.  What
+    is learned stays where it is a map, which no scale goes past, or where each of several planes has its own."""
+    learned, buffers = layer.method.parameters(), layer.method.buffers()
+    stays = form is not None and (form.positions is not None or len(form.levels) > 1)
+    gone = [*([] if stays else learned), *(each for each in buffers if each.is_floating_point())]
+    return sum(tensor.numel() for tensor in gone)
 
 
 def _packed_bytes(bits: int) -> int:

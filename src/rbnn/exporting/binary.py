@@ -11,6 +11,7 @@ from rbnn.errors import NotBinary
 from rbnn.exporting.draft import Array, TorchValue
 from rbnn.exporting.handlers import affine, check_sides, sides
 from rbnn.exporting.traced_call import Call, Place
+from rbnn.functional import as_tensor
 from rbnn.methods import BinaryForm
 from rbnn.nn import BinaryConv1d, BinaryLayer, BinaryLinear
 from rbnn.packed.operations import Operation, Shape
@@ -220,7 +221,7 @@ def _torch_signs(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm) -> 
     the method's ``weight`` and ``activation``."""
     method = type(layer.method).__name__
     with torch.no_grad():
-        weight = layer.method.weight(layer.weight).double().numpy()
+        weight = as_tensor(layer.method.weight(layer.weight)).double().numpy()
         values = layer.method.activation(x.value)
     packed = np.einsum("mo...,mo->o...", form.signs.astype(np.float64), form.factors)
     if not np.allclose(packed, weight, rtol=1e-5, atol=1e-6 * float(np.abs(weight).max(initial=0.0))):

@@ -39,6 +39,7 @@ from rbnn.functional.rotation import (
     rotation_shape,
     standardise,
 )
+from rbnn.functional.scaled_signs import ScaledSigns, as_tensor
 from rbnn.functional.shortcut import option_a
 from rbnn.functional.sign_conv import sign_conv2d, sign_conv_possible
 from rbnn.functional.unit_std import over_std
@@ -47,9 +48,11 @@ __all__ = [
     "ESTIMATORS",
     "Binarization",
     "Derivative",
+    "ScaledSigns",
     "add_hardtanh",
     "adjustable_weight",
     "angle",
+    "as_tensor",
     "binarize",
     "binarize_standardised",
     "cosine",

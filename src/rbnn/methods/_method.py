@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError, NotBinary
-from rbnn.functional import Binarization, Derivative, estimator, sharpness_and_gain, sign
+from rbnn.functional import Binarization, Derivative, ScaledSigns, estimator, sharpness_and_gain, sign
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._origin import Origin, decoded, encoded
 
@@ -40,20 +40,8 @@ class Method(nn.Module, ABC):
     """The layer's own map of (values, weight) to outputs, without bias; the layer sets it.  It knows stride, padding,
     dilation and groups."""
 
-    fixed_weight_estimator: str | None = None
-    """For the report: the estimator of the weights' sign, where no option says it and it is not ``estimator``."""
-
-    activation_reach = 1.0
-    """For the report: the method takes F' of the activations' sign at x / reach."""
-
     needs_example = False
     """Whether the method has to see one forward pass before its parameters are complete."""
-
-    @property
-    def kept_at_export(self) -> tuple[str, ...]:
-        """Names of its tensors that inference needs beside bits and affines.  All others are gone then: rotations for
-        good, scales into the affines."""
-        return ()
 
     inputs_near_one = False
     """Whether the method compares inputs with a threshold of its own, so that they must not be arbitrarily small."""
@@ -63,19 +51,35 @@ class Method(nn.Module, ABC):
         return w
 
     @abstractmethod
-    def weight(self, w: Tensor) -> Tensor:
-        """The binarized weight, differentiable: signs times scale."""
+    def weight(self, w: Tensor) -> ScaledSigns | Tensor:
+        """The binarized weight, differentiable: signs and their scale; or, where it is something else, such as a sum of
+        several bases, one tensor, and the layer computes with floats."""
 
-    def binarization(self) -> Binarization:
-        """How activations become signs, where they are ±1 and nothing else: the layer may then compute with bits."""
-        raise ConfigError(
-            f"the method {type(self).__name__} says how weights become signs, not activations: give it a "
-            "binarization, or an activation of its own"
-        )
+    def binarization(self) -> Binarization | None:
+        """How activations become signs, where they are ±1 and nothing else: the layer may then compute with bits.  None
+        where they are more than that, and ``activation`` says what."""
+        return None
 
     def activation(self, x: Tensor) -> Tensor:
         """The binarized activation, differentiable."""
-        return self.binarization()(x)
+        plain = self.binarization()
+        if plain is None:
+            raise ConfigError(
+                f"the method {type(self).__name__} says how weights become signs, not activations: give it a "
+                "binarization, or an activation of its own"
+            )
+        return plain(x)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """An activation of one's own with the binarization of another class: layers would take the one or the other, as
+        it suits their kernels."""
+        super().__init_subclass__(**kwargs)
+        own = cls.__dict__
+        if "activation" in own and "binarization" not in own and cls.binarization is not Method.binarization:
+            raise ConfigError(
+                f"{cls.__name__} has an activation of its own and inherits a binarization: give it one that returns "
+                "None, or that says the same"
+            )
 
     def output(self, y: Tensor, x: Tensor) -> Tensor:
         """What becomes of the layer's output ``y``, still without bias, for the input ``x`` (before binarization)."""
@@ -129,18 +133,18 @@ class Method(nn.Module, ABC):
     def binary_form(self, w: Tensor) -> BinaryForm:
         """The layer at inference, for the export; NotBinary says why there is no such form.
 
-        By default one factor per filter, found by comparing ``weight`` with ``signs``, and inputs by their sign.  A
-        method that does more (another threshold, several bases, an ``output`` of its own) says so here; what it
-        forgets, the export notices.
+        By default the signs and the scale of ``weight``, and inputs by their sign.  A method that does more (another
+        threshold, several bases, an ``output`` of its own) says so here; what it forgets, the export notices.
         """
-        signs = self.signs(w)
-        factors = (self.weight(w) * signs).flatten(1)
-        if bool((factors != factors[:, :1]).any()):
+        weight = self.weight(w)
+        if not isinstance(weight, ScaledSigns):
             raise NotBinary(
-                f"{type(self).__name__} gives weights that are not one factor per filter times signs: "
+                f"{type(self).__name__} gives weights that are not signs and their scale: "
                 "write binary_form for it, or keep the layer float"
             )
-        return BinaryForm(signs[None].to(torch.int8).cpu().numpy(), factors[None, :, 0].cpu().double().numpy())
+        scale = weight.signs.new_ones(()) if weight.scale is None else weight.scale
+        factors = scale.expand(len(w))[None].cpu().double().numpy()
+        return BinaryForm(weight.signs[None].to(torch.int8).cpu().numpy(), factors)
 
     def figures(self) -> dict[str, float]:
         """Numbers of this method worth logging for each layer, such as α."""

@@ -14,6 +14,9 @@ RIDGE = 1e-8
 
 MOST_BASES = 16
 
+REACH = 0.5
+"""F' of the activations' sign is taken at x / REACH."""
+
 
 @register_method("abc-net")
 class ABCNet(Method):
@@ -36,8 +39,6 @@ class ABCNet(Method):
 
     inputs_near_one = True
 
-    activation_reach = 0.5
-
     def __init__(
         self,
         weight: Tensor,
@@ -57,11 +58,6 @@ class ABCNet(Method):
         spread = torch.arange(1, count + 1, dtype=weight.dtype, device=weight.device) / (count + 1)
         self.shift = nn.Parameter(0.5 - spread)
         self.factor = nn.Parameter(torch.full_like(spread, 1 / count))
-
-    @property
-    def kept_at_export(self) -> tuple[str, ...]:
-        """Of one plane the threshold and the factor go into the affines; of several each has its own."""
-        return ("shift", "factor") if len(self.shift) > 1 else ()
 
     def before_sign(self, w: Tensor) -> Tensor:
         return w - w.detach().mean()
@@ -101,7 +97,7 @@ class ABCNet(Method):
         derivative = self.derivative(self.estimator)
 
         def narrowed(z: Tensor) -> Tensor:
-            return derivative(z / self.activation_reach)
+            return derivative(z / REACH)
 
         return torch.stack(
             [b * binarize(x + (v - 0.5), narrowed) for b, v in zip(self.factor, self.shift, strict=True)]

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from rbnn.functional import Binarization, binarize, mean_magnitude, per_filter, straight_through
+from rbnn.functional import Binarization, ScaledSigns, binarize, mean_magnitude
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
@@ -32,10 +32,9 @@ class BiReal(Method):
         estimators("bi-real", estimator=estimator, weight_estimator=weight_estimator)
         self.gradient, self.estimator, self.weight_estimator = gradient, estimator, weight_estimator
 
-    def weight(self, w: Tensor) -> Tensor:
-        signs = binarize(w, self.derivative(self.weight_estimator))
-        scaled = per_filter(mean_magnitude(w.detach()), w) * signs
-        return scaled if self.gradient == "paper" else straight_through(scaled, signs)
+    def weight(self, w: Tensor) -> ScaledSigns:
+        signs, scale = binarize(w, self.derivative(self.weight_estimator)), mean_magnitude(w.detach())
+        return ScaledSigns(signs, scale) if self.gradient == "paper" else ScaledSigns(signs.detach(), scale, soft=signs)
 
     def binarization(self) -> Binarization:
         return Binarization(self.derivative(self.estimator))

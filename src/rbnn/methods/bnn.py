@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import Binarization, binarize
+from rbnn.functional import Binarization, ScaledSigns, binarize
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
@@ -29,8 +29,8 @@ class BNN(Method):
         estimators("bnn", estimator=estimator, weight_estimator=weight_estimator)
         self.estimator, self.weight_estimator = estimator, weight_estimator
 
-    def weight(self, w: Tensor) -> Tensor:
-        return binarize(w, self.derivative(self.weight_estimator))
+    def weight(self, w: Tensor) -> ScaledSigns:
+        return ScaledSigns(binarize(w, self.derivative(self.weight_estimator)))
 
     def binarization(self) -> Binarization:
         return Binarization(self.derivative(self.estimator))

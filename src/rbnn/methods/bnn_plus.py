@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from rbnn.functional import Binarization, binarize, mean_magnitude, per_filter
+from rbnn.functional import Binarization, ScaledSigns, binarize, mean_magnitude, per_filter
 from rbnn.methods._method import Method
 from rbnn.methods._options import between, estimators, one_of
 from rbnn.methods._registry import register_method
@@ -51,8 +51,8 @@ class BNNPlus(Method):
         best = groups.abs().median(1).values if regulariser == "r1" else mean_magnitude(groups)
         self.alpha = nn.Parameter(best.clamp_min(SMALLEST_SCALE))
 
-    def weight(self, w: Tensor) -> Tensor:
-        return per_filter(self.alpha, w) * binarize(w, self.derivative(self.weight_estimator))
+    def weight(self, w: Tensor) -> ScaledSigns:
+        return ScaledSigns(binarize(w, self.derivative(self.weight_estimator)), self.alpha)
 
     def binarization(self) -> Binarization:
         return Binarization(self.derivative(self.estimator))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rbnn.functional import binarize, straight_through
+from rbnn.functional import ScaledSigns, binarize
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import between, estimators
@@ -52,9 +52,9 @@ class DoReFa(Method):
         steps = 2**self.activation_bits - 1
         return [(2 * i - 1) / (2 * steps) for i in range(1, steps + 1)]
 
-    def weight(self, w: Tensor) -> Tensor:
+    def weight(self, w: Tensor) -> ScaledSigns:
         signs = binarize(w, self.derivative(self.weight_estimator))
-        return straight_through(w.abs().mean() * signs, signs)
+        return ScaledSigns(signs.detach(), w.detach().abs().mean(), soft=signs)
 
     def activation(self, x: Tensor) -> Tensor:
         return _Levels.apply(x, self.thresholds())  # type: ignore[no-untyped-call, no-any-return]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rbnn.functional import sign, straight_through
+from rbnn.functional import ScaledSigns, sign
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._registry import register_method
@@ -29,11 +29,11 @@ class SoftSign(nn.Module):
         self.limit = nn.Parameter(limit.reshape(1).clamp_min(SMALLEST_RANGE))
         self.alpha = nn.Parameter(torch.full_like(self.limit, ALPHA_START, requires_grad=False))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> ScaledSigns:
         c, alpha = self.limit, self.alpha
         k = torch.log(2 / alpha - 1) / (2 * c)
         soft = c * torch.tanh(k * torch.clamp(x, -c, c)) / (1 - alpha)
-        return straight_through(c * sign(x), soft)
+        return ScaledSigns(sign(x), c.detach(), soft)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         """Also from files in which they are scalars."""
@@ -67,11 +67,11 @@ class DSQ(Method):
         self.of_weight = SoftSign(values.abs().mean())
         self.of_activation = SoftSign(values.new_ones(()))
 
-    def weight(self, w: Tensor) -> Tensor:
+    def weight(self, w: Tensor) -> ScaledSigns:
         return self.of_weight(w)  # type: ignore[no-any-return]
 
     def activation(self, x: Tensor) -> Tensor:
-        return self.of_activation(x)  # type: ignore[no-any-return]
+        return self.of_activation(x).product()  # type: ignore[no-any-return]
 
     def binary_form(self, w: Tensor) -> BinaryForm:
         return replace(super().binary_form(w), levels=(float(self.of_activation.limit.detach()),))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import Binarization, Derivative, binarize, mean_magnitude, per_filter, standardise
+from rbnn.functional import Binarization, Derivative, ScaledSigns, binarize, mean_magnitude, standardise
 from rbnn.methods._method import Method
 from rbnn.methods._options import between, estimators
 from rbnn.methods._registry import register_method
@@ -39,9 +39,9 @@ class IRNet(Method):
         magnitude = mean_magnitude(standard)
         return torch.exp2(torch.round(torch.log2(torch.where(magnitude > 0, magnitude, 1.0))))
 
-    def weight(self, w: Tensor) -> Tensor:
+    def weight(self, w: Tensor) -> ScaledSigns:
         standard = self.before_sign(w)
-        return per_filter(self.scale(standard), w) * binarize(standard, self._derivative())
+        return ScaledSigns(binarize(standard, self._derivative()), self.scale(standard))
 
     def binarization(self) -> Binarization:
         return Binarization(self._derivative())

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import Binarization, in_single, sign, straight_through, whole
+from rbnn.functional import Binarization, ScaledSigns, in_single, sign, whole
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
@@ -29,8 +29,6 @@ class LAB(Method):
     estimator    of the activation's sign
     """
 
-    fixed_weight_estimator = "identity"
-
     def __init__(self, weight: Tensor, *, estimator: str = "ste") -> None:
         super().__init__()
         estimators("lab", estimator=estimator)
@@ -45,8 +43,8 @@ class LAB(Method):
         curvature = in_single(self.moment).sqrt() + FLOOR
         return ((curvature * w.abs()).sum() / curvature.sum()).to(w)
 
-    def weight(self, w: Tensor) -> Tensor:
-        return straight_through(self.scale(w) * sign(w), w)
+    def weight(self, w: Tensor) -> ScaledSigns:
+        return ScaledSigns(sign(w), self.scale(w), soft=w)
 
     def binarization(self) -> Binarization:
         return Binarization(self.derivative(self.estimator))

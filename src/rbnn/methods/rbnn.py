@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rbnn.errors import ConfigError, TrainingError
 from rbnn.functional import (
     Binarization,
+    ScaledSigns,
     adjustable_weight,
     binarize,
     estimator,
@@ -16,7 +17,6 @@ from rbnn.functional import (
     in_single,
     mean_magnitude,
     optimise_rotation,
-    per_filter,
     random_orthogonal,
     rotation_shape,
     sharpness_and_gain,
@@ -145,9 +145,8 @@ class RBNN(Method):
     def _sharpness(self) -> tuple[float, float]:
         return sharpness_and_gain(self.estimator, self.progress or 0.0, T_MIN, self.t_max)
 
-    def weight(self, w: Tensor) -> Tensor:
-        signs = binarize(self.before_sign(w), estimator(self.estimator, *self._sharpness()))
-        return signs * per_filter(self.scale, w)
+    def weight(self, w: Tensor) -> ScaledSigns:
+        return ScaledSigns(binarize(self.before_sign(w), estimator(self.estimator, *self._sharpness())), self.scale)
 
     def binarization(self) -> Binarization:
         t, k = self._sharpness()

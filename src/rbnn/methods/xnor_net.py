@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rbnn.functional import Binarization, binarize, mean_magnitude, per_filter, straight_through
+from rbnn.functional import Binarization, ScaledSigns, binarize, mean_magnitude
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators, one_of
@@ -37,17 +37,15 @@ class XNORNet(Method):
         self.gradient, self.k_map, self.estimator = gradient, k_map, estimator
         self.shape = tuple(weight.shape)
 
-    def weight(self, w: Tensor) -> Tensor:
-        magnitude = per_filter(mean_magnitude(w), w)
-        signs = binarize(w, self.derivative(self.estimator))
-        if self.gradient == "paper":
-            magnitude = magnitude.detach()
-            return straight_through(magnitude * signs, magnitude * signs + w / w[0].numel())
-        made = magnitude * signs
+    def weight(self, w: Tensor) -> ScaledSigns:
+        exact = ScaledSigns(binarize(w, self.derivative(self.estimator)), scale := mean_magnitude(w))
         if self.gradient == "exact":
-            return made
+            return exact
+        signs, scale = exact.signs.detach(), scale.detach()
+        if self.gradient == "paper":
+            return ScaledSigns(signs, scale, soft=replace(exact, scale=scale).product() + w / w[0].numel())
         centred = 1 - 1 / w.shape[1] if w.shape[1] > 1 else 1  # what after_step leaves of a step in one weight
-        return straight_through(made, made * (w[0].numel() * centred))
+        return ScaledSigns(signs, scale, soft=exact.product() * (w[0].numel() * centred))
 
     def binarization(self) -> Binarization:
         return Binarization(self.derivative(self.estimator))

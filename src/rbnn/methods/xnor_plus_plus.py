@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError, NotBinary
-from rbnn.functional import Binarization, binarize, mean_magnitude, per_filter
+from rbnn.functional import Binarization, ScaledSigns, binarize, mean_magnitude
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import estimators, one_of
@@ -63,11 +63,6 @@ class XNORPlusPlus(Method):
     def needs_example(self) -> bool:  # type: ignore[override]
         return self.case > 1 and self.size is None
 
-    @property
-    def kept_at_export(self) -> tuple[str, ...]:
-        """All of Γ: in front of factors per position α too stays what it is."""
-        return () if self.case == 1 else tuple(name for name, _ in self.named_parameters())
-
     def _set_size(self, size: tuple[int, ...]) -> None:
         if self.case == 2:
             assert self.start is not None
@@ -78,9 +73,8 @@ class XNORPlusPlus(Method):
         self.beta = nn.Parameter(self.alpha.new_ones(size[:1] if apart else size))
         self.gamma = nn.Parameter(self.alpha.new_ones(size[1])) if apart else None
 
-    def weight(self, w: Tensor) -> Tensor:
-        signs = binarize(w, self.derivative(self.estimator))
-        return signs if self.alpha is None else signs * per_filter(self.alpha, w)
+    def weight(self, w: Tensor) -> ScaledSigns:
+        return ScaledSigns(binarize(w, self.derivative(self.estimator)), self.alpha)
 
     def binarization(self) -> Binarization:
         return Binarization(self.derivative(self.estimator))

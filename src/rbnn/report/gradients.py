@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from rbnn.functional import estimator, floored, sharpness_and_gain
-from rbnn.methods import METHODS, Method, method_options
+from rbnn.methods import abc_net, method_options
 from rbnn.methods._method import T_MAX, T_MIN
 from rbnn.nn import binary_layers
 from rbnn.report.layers import Layer
@@ -19,6 +19,12 @@ PROGRESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """The values of e/E that are shown."""
 
 GRID = np.linspace(-2, 2, 401)
+
+FIXED_WEIGHT_ESTIMATORS = {"lab": "identity"}
+"""Of the weights' sign, where no option says it and it is not ``estimator``."""
+
+REACHES = {"abc-net": abc_net.REACH}
+"""Of methods that take F' of the activations' sign at x / reach."""
 
 FADED = 0.01
 """A derivative below this share of its peak counts as none."""
@@ -69,17 +75,17 @@ class Gradient:
 def gradients(run: Run) -> dict[str, Gradient]:
     """The run's estimators, by whose sign they are of: ``weights``, ``activations``, or, where they are one,
     ``weights and activations``."""
-    method = METHODS.get(run.config.method, Method)
-    options = method_options(run.config.method) | run.config.options
+    method = run.config.method
+    options = method_options(method) | run.config.options
     low, high = options.get("t_min", T_MIN), options.get("t_max", T_MAX)
 
     def named(estimator: str | None) -> Gradient | None:
         return None if estimator is None else Gradient(estimator, low, high)
 
     activations = named(options.get("estimator"))
-    weights = named(options.get("weight_estimator", method.fixed_weight_estimator)) or activations
+    weights = named(options.get("weight_estimator", FIXED_WEIGHT_ESTIMATORS.get(method))) or activations
     if activations is not None:
-        activations = replace(activations, floored=options.get("floored", False), reach=method.activation_reach)
+        activations = replace(activations, floored=options.get("floored", False), reach=REACHES.get(method, 1.0))
     if weights is not None and activations is not None and _equal(weights, activations):
         return {"weights and activations": weights}
     found = {"weights": weights, "activations": activations}

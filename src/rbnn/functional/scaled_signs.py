@@ -1,0 +1,35 @@
+"""A binarized weight.  Its signs and their scale travel apart: whoever computes with bits need not look for them."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rbnn.functional.binarize import straight_through
+from rbnn.functional.filters import per_filter
+
+
+@dataclass(frozen=True)
+class ScaledSigns:
+    """The weight ``scale · signs``.  Both parts are differentiable, and the gradient of the weight goes to them by the
+    product rule; with ``soft`` it goes there, as it is, and the two are constants."""
+
+    signs: Tensor
+    """±1, in the shape of the weight."""
+    scale: Tensor | None = None
+    """One number per filter, or one for all; None is 1."""
+    soft: Tensor | None = None
+    """In the shape of the weight; its values do not matter."""
+
+    def product(self) -> Tensor:
+        """The weight as one tensor."""
+        made = self.signs if self.scale is None else self.signs * per_filter(self.scale, self.signs)
+        return made if self.soft is None else straight_through(made, self.soft)
+
+    def of_height_one(self) -> "ScaledSigns":
+        """The weight of a signal (O, C, L) as one of pictures (O, C, 1, L)."""
+        return ScaledSigns(self.signs[:, :, None], self.scale, None if self.soft is None else self.soft[:, :, None])
+
+
+def as_tensor(weight: ScaledSigns | Tensor) -> Tensor:
+    """What ``Method.weight`` gave, as one tensor."""
+    return weight.product() if isinstance(weight, ScaledSigns) else weight
