@@ -24,7 +24,7 @@ BOTH_SIDES: dict[str, set[str]] = {
     "report": {"costs"},
     "cli": {"exporting", "importing", "costs", "bench", "report"},
 }
-INSIDE_PACKED = ["operations", "graph", ("file", "oracle"), "session", ("pretrained", "evaluate"), "find"]
+INSIDE_PACKED = ["operations", "graph", ("file", "oracle", "prediction"), "session", ("pretrained", "evaluate"), "find"]
 
 
 def layers(steps: Sequence[str | tuple[str, ...]]) -> dict[str, set[str]]:

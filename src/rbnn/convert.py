@@ -16,6 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import check_method, create_method
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+from rbnn.text import plural
 
 FEWEST_CHANNELS = 8
 """A convolution with fewer input channels per group stays float: its bits would not fill a byte."""
@@ -32,7 +33,7 @@ _READ_THEIR_CHILDREN = nn.MultiheadAttention, nn.TransformerEncoderLayer
 """They take the weights out of their linear layers and never, or not always, call them."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Conversion:
     """What ``binarize_`` did: the names of the layers that are binary now, of those that stayed float and why, and
     what will hurt."""
@@ -41,11 +42,13 @@ class Conversion:
     kept: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
-    def __str__(self) -> str:
-        lines = [f"{len(self.changed)} layers are binary now", *[f"  {name}" for name in self.changed]]
+    def __repr__(self) -> str:
+        verb = "is" if len(self.changed) == 1 else "are"
+        lines = [f"{plural(len(self.changed), 'layer')} {verb} binary now", *[f"  {name}" for name in self.changed]]
         if self.kept:
             width = max(map(len, self.kept))
-            lines += [f"{len(self.kept)} stay float", *[f"  {n:{width}}  {why}" for n, why in self.kept.items()]]
+            stay = "stays" if len(self.kept) == 1 else "stay"
+            lines += [f"{len(self.kept)} {stay} float", *[f"  {n:{width}}  {why}" for n, why in self.kept.items()]]
         return "\n".join([*lines, *[f"warning: {text}" for text in self.warnings]])
 
 

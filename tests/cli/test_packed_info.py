@@ -1,6 +1,8 @@
 """`rbnn info net.rbnn`: bytes and multiply-adds counted by hand, times measured, reasons in plain sentences."""
 
+import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +10,13 @@ from pathlib import Path
 import pytest
 from answers import WITHOUT_TORCH, Rbnn
 from packed_networks import small_network
+from rich.console import Console
 
+from rbnn.cli import _packed_info
 from rbnn.cli._packed_info import why_not_faster, why_not_smaller
 from rbnn.costs.packed import OperationCosts, PackedCosts
 from rbnn.packed import file as packfile
+from rbnn.packed import pretrained
 
 
 @pytest.fixture
@@ -109,7 +114,7 @@ def test_the_table_needs_no_torch(net: Path) -> None:
     ("words", "says"),
     [
         (["info", "none.rbnn"], "none.rbnn: no such file"),
-        (["info", "NET", "--method", "rbnn"], "--method and --classes go with a network by name"),
+        (["info", "NET", "--method", "rbnn"], "go with a network by name"),
     ],
     ids=["missing", "method"],
 )
@@ -118,3 +123,20 @@ def test_one_sentence(words: list[str], says: str, net: Path, rbnn: Rbnn) -> Non
     assert (answer.code, answer.out) == (2, "")
     assert says in answer.err
     assert answer.err.count("\n") == 1
+
+
+def test_at_80_columns_times_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a narrow terminal some columns are missing; no number of the others is cut."""
+    written = io.StringIO()
+    narrow = Console(file=written, width=80, force_terminal=True, color_system=None, highlight=False)
+    monkeypatch.setattr(_packed_info, "Console", lambda **_: narrow)
+    _packed_info.show(pretrained.path("resnet20-bireal-cifar10"), as_json=False)
+    table = written.getvalue().partition("Why not smaller")[0].splitlines()
+    assert max(map(len, table)) <= 80
+    assert not any(line.rstrip().endswith("…") for line in table)
+    rows = [line.split() for line in table if line.startswith("layers.2.2.conv")]
+    assert len(rows) == 4
+    for row in rows:
+        milliseconds, share = row[-2:]
+        assert re.fullmatch(r"\d+\.\d{3}", milliseconds)
+        assert re.fullmatch(r"\d+\.\d%", share)

@@ -22,6 +22,7 @@ from rbnn.packed import file as packfile
 from rbnn.packed import oracle, pretrained
 from rbnn.packed.graph import Graph, Input
 from rbnn.packed.operations import Buffer, Operation
+from rbnn.packed.session import Session
 
 
 @pytest.fixture
@@ -97,13 +98,13 @@ def test_large_pictures_are_in_memory_one_by_one(place: Path, rbnn: Rbnn, monkey
     paths = sorted((place / "image-folder" / "test").rglob("*.png"))
     wanted = rbnn("predict", "net.rbnn", *paths, "--json").out
     sizes = []
-    normalise = preprocess.normalise
+    run = Session.__call__
 
-    def measured(images: np.ndarray, *numbers: tuple[float, ...]) -> np.ndarray:
+    def measured(session: Session, images: np.ndarray) -> np.ndarray:
         sizes.append(len(images))
-        return normalise(images, *numbers)
+        return run(session, images)
 
-    monkeypatch.setattr(preprocess, "normalise", measured)
+    monkeypatch.setattr(Session, "__call__", measured)
     monkeypatch.setattr(preprocess, "LARGEST_BATCH", 5 * 8 * 8 * 3 // 2)
     assert rbnn("predict", "net.rbnn", *paths, "--json").out == wanted
     assert sizes == [2, 2, 2, 2, 2, 1]

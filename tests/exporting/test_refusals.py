@@ -124,6 +124,10 @@ def test_the_contract_must_fit(tmp_path: Path) -> None:
         rbnn.export(model, tmp_path / "net.rbnn", images(), mean=[0.5, 0.5], std=[0.2])
     with pytest.raises(PackError, match="std of the input must be positive"):
         rbnn.export(model, tmp_path / "net.rbnn", images(), mean=[0.5], std=[0.0])
+    for given, said in (({"mean": [0.5]}, "mean came without std"), ({"std": [0.5]}, "std came without mean")):
+        with pytest.raises(ExportError, match=f"mean and std go together: {said}"):
+            rbnn.export(model, tmp_path / "net.rbnn", images(), **given)
+    assert not (tmp_path / "net.rbnn").exists()
     assert not list(tmp_path.iterdir())
     rbnn.export(model, tmp_path / "net.rbnn", images(), [0.5] * 3, [0.25] * 3, list("abcd"))
     session = Session(tmp_path / "net.rbnn")

@@ -19,8 +19,10 @@ NARROW = 64
 """Channels that fill a word; a layer with fewer keeps the vector units partly idle."""
 WIDTH = 100
 """Columns of the table where the terminal does not say."""
-OTHER_COLUMNS = 84
+WIDTHS = {"kind": 14, "weight": 14, "output": 11, "bits": 5, "MACs": 8, "bytes": 10, "ms": 8, "time": 7, "GMAC/s": 7}
 """What the columns beside the name take."""
+LEFT_OUT = "kind", "weight", "GMAC/s"
+"""Columns that a narrower terminal does not show."""
 
 
 def show(path: Path, as_json: bool) -> None:
@@ -60,11 +62,17 @@ def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
         f"{escape(visible(str(path)))}, for one picture of {as_shape(shape)}, one thread, {choose_kernels()} kernels"
     )
     table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in ("layer", "kind", "weight", "output", "bits", "MACs", "bytes", "ms", "time", "GMAC/s"):
+    left_out = LEFT_OUT if console.width < WIDTH else ()
+    columns = {name: width for name, width in WIDTHS.items() if name not in left_out}
+    for column in ("layer", *columns):
         table.add_column(column, justify="left" if column in ("layer", "kind") else "right", no_wrap=True)
-    longest = max(console.width - OTHER_COLUMNS, 12)
+    longest = max(console.width - sum(columns.values()), 12)
+
+    def add(name: str, *cells: str) -> None:
+        table.add_row(name, *(cell for column, cell in zip(WIDTHS, cells, strict=True) if column in columns))
+
     for each in costs.operations:
-        table.add_row(
+        add(
             escape(shorten(visible(each.name), longest)),
             shorten(each.kind, 13),
             as_shape(each.weight),
@@ -78,7 +86,7 @@ def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
         )
     table.add_section()
     macs, milliseconds = costs.total("macs"), 1e3 * costs.total("seconds")
-    table.add_row("total", "", "", "", "", as_count(macs), f"{costs.total('bytes'):,}", f"{milliseconds:.3f}", "", "")
+    add("total", "", "", "", "", as_count(macs), f"{costs.total('bytes'):,}", f"{milliseconds:.3f}", "", "")
     console.print(table)
     for heading, lines in (("Why not smaller", why_not_smaller(costs)), ("Why not faster", why_not_faster(costs))):
         console.print(f"\n[bold]{heading}[/bold]")

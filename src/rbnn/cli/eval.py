@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from rbnn.cli._packed import cores, normalisation, picture_side
+from rbnn.cli._packed import cores
 from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import ConfigError, DataError
 from rbnn.packed.find import find_net, is_packed
@@ -72,6 +72,7 @@ def _trained(options: Eval) -> tuple[dict[str, float], int, str]:
 
 def _packed(options: Eval) -> tuple[dict[str, float], int, str]:
     from rbnn.packed.evaluate import evaluate
+    from rbnn.packed.prediction import normalisation, picture_side
     from rbnn.packed.session import Session
 
     if options.device not in ("auto", "cpu"):
@@ -79,14 +80,14 @@ def _packed(options: Eval) -> tuple[dict[str, float], int, str]:
     if options.batch_size < 1:
         raise ConfigError(f"batch_size should be positive, not {options.batch_size}")
     session = Session(options.net, threads=cores())
-    side = picture_side(options.net, session.graph)
+    side = picture_side(session.graph, options.net)
     if not options.data:
         raise ConfigError(f"{options.net} does not know its data set: add --data NAME")
     names = session.classes or tuple(map(str, range(session.graph.buffers[session.graph.output].shape[2])))
     tests = _tests(options, options.data, names, session.input_shape[0], named=bool(session.classes))
     if isinstance(tests, ImageSet) and tests.image_size != side:
         raise DataError(f"{options.net} takes pictures of {side}×{side}, those of {tests.name} have {tests.image_size}")
-    normalised = normalisation(options.net, session.graph)
+    normalised = normalisation(session.graph, options.net)
     return evaluate(session, tests, *normalised, options.batch_size), len(tests), tests.name
 
 

@@ -6,6 +6,7 @@ Pictures are uint8 arrays (height, width, channels) until `normalise`.
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +32,18 @@ MARGIN_FROM = 64
 Picture = NDArray[np.uint8]
 
 
-def decode(source: Path | str | bytes) -> Picture:
-    """Any picture file, or its bytes, as RGB: upright by its EXIF tag, transparent parts on white."""
+Source: TypeAlias = Path | str | bytes | Image.Image | Picture
+"""A picture file, its bytes, a picture of Pillow's, or an array of bytes: (H, W) or (H, W, C)."""
+
+
+def decode(source: Source) -> Picture:
+    """Any picture as RGB: upright by its EXIF tag, transparent parts on white."""
     where = _called(source)
     try:
+        if isinstance(source, np.ndarray):
+            source = Image.fromarray(source.reshape(source.shape[:2]) if source.shape[2:] == (1,) else source)
+        if isinstance(source, Image.Image):
+            return np.asarray(_rgb(ImageOps.exif_transpose(source), source.format))
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as opened:
             if opened.width * opened.height > MAX_PIXELS:
                 raise DataError(
@@ -50,8 +59,8 @@ def decode(source: Path | str | bytes) -> Picture:
         raise DataError(f"{where} cannot be read as a picture: {reason}") from error
 
 
-def _called(source: Path | str | bytes) -> str:
-    return "the picture" if isinstance(source, bytes) else str(source)
+def _called(source: Source) -> str:
+    return str(source) if isinstance(source, Path | str) else "the picture"
 
 
 def _rgb(picture: Image.Image, file_format: str | None) -> Image.Image:
@@ -127,8 +136,8 @@ def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[
     return offset.astype(np.float32), scale.astype(np.float32)
 
 
-def picture(source: Path | str | bytes, size: int, channels: int) -> Picture:
-    """A picture file as validation sees it: (size, size, channels)."""
+def picture(source: Source, size: int, channels: int) -> Picture:
+    """A picture as validation sees it: (size, size, channels)."""
     image = decode(source)
     if channels == 1:
         image = np.asarray(Image.fromarray(image).convert("L"))[..., None]

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from rbnn.exporting.check import Compared, Comparison
 from rbnn.packed.graph import Graph
+from rbnn.text import plural
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExportReport:
     """A packed network, written and compared with torch."""
 
@@ -52,12 +53,23 @@ class ExportReport:
             changed_by_int8,
         )
 
-    def __str__(self) -> str:
-        return (
-            f"{self.path}: {self.bytes:,} bytes, {self.binary_layers} binary, {self.float_layers} float convolutions\n"
-            f"layer by layer beside torch: {self.near_ties} of {self.signs:,} signs differ, each at a near-tie; "
-            f"floats by at most {self.largest_difference:.1g} of the largest value\n"
-            f"by itself: signs differ in {self.images_with_near_ties} of {self.images} images; answers to the others "
-            f"by at most {self.answer_difference:.1g}"
-            + ("" if self.changed_by_int8 is None else f"\nint8 changes the class of {self.changed_by_int8} of them")
-        )
+    def __repr__(self) -> str:
+        """For people: the layers, one after the other, are in ``layers``."""
+        signs = f"all {self.signs:,} signs are the same"
+        if self.near_ties:
+            differ = "1 sign differs" if self.near_ties == 1 else f"{self.near_ties:,} signs differ"
+            signs = f"{differ} of {self.signs:,}, always where the value nearly is the threshold"
+        other, answers = self.images_with_near_ties, f"answers differ by at most {self.answer_difference:.1g}"
+        whole = f"no sign differs in {plural(self.images, 'image')}; {answers}"
+        if other:
+            rest = f"; in the {self.images - other} others {answers}" if other < self.images else ""
+            whole = f"signs differ in {other} of {plural(self.images, 'image')}{rest}"
+        lines = [
+            f"{self.path}: {self.bytes:,} bytes, {self.binary_layers} binary, {self.float_layers} float convolutions",
+            f"layer by layer beside torch: {signs}; floats differ by at most {self.largest_difference:.1g} of the "
+            "largest value",
+            f"by itself: {whole}",
+        ]
+        if self.changed_by_int8 is not None:
+            lines.append(f"int8 changes the class of {self.changed_by_int8} of {plural(self.images, 'image')}")
+        return "\n".join(lines)

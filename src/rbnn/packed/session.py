@@ -2,8 +2,9 @@
 
 import operator
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +14,8 @@ from rbnn.errors import ConfigError, InputError, PackError, UnknownName
 from rbnn.packed import file as packfile
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
+from rbnn.packed.prediction import Picture, Prediction, predictions
+from rbnn.text import as_shape, plural
 
 ENVIRONMENT = "RBNN_KERNELS"
 """Names the kernels to use instead of the best ones that this machine can run."""
@@ -23,7 +26,11 @@ class Session:
     to answers (N, classes), or (N, C, H, W) where the network ends in a map.  Pictures of bytes (uint8) are normalised
     by the mean and std of the file.  A network of signals or vectors takes (N, C, L) or (N, C).
 
-    Any number of sessions and of threads may be used at once.
+    ``predict`` takes pictures as they are, and names classes.
+
+    Any number of sessions and of threads may be used at once.  A session can be pickled (its network goes along, and
+    the process that loads it chooses its own kernels) and used on both sides of a fork.  ``with Session(…) as net:`` or
+    ``close`` frees its memory at once; else that happens when nobody refers to it any more.
     """
 
     def __init__(self, network: str | Path | Graph, threads: int = 1, kernels: str | None = None) -> None:
@@ -35,13 +42,44 @@ class Session:
             raise ConfigError(f"threads must be 1 to 1024, got {threads!r}")
         if isinstance(network, Graph):
             network.check()
-            self.graph = network
+            self.graph, self._called = network, "the network"
         else:
-            self.graph = packfile.read(network)
-        self._program = build(self.graph, choose_kernels(kernels))
+            self.graph, self._called = packfile.read(network), str(network)
+        self._asked_for = kernels
+        self._made: Any = build(self.graph, choose_kernels(kernels))
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
         self.input_shape = channels, height, width
         """What each picture must be: channels, height, width."""
+
+    @property
+    def _program(self) -> Any:
+        if self._made is None:
+            raise InputError(f"the session of {self._called} is closed")
+        return self._made
+
+    def close(self) -> None:
+        """Frees what the network holds; it answers no more."""
+        self._made = None
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_made": self._made is not None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._made = build(self.graph, choose_kernels(self._asked_for)) if state["_made"] else None
+
+    def __repr__(self) -> str:
+        kinds = [operation.kind for operation in self.graph.operations]
+        layers = f"{kinds.count('binary_conv')} binary and {kinds.count('float_conv') + kinds.count('int8_conv')} float"
+        answers = as_shape(tuple(side for side in self.graph.buffers[self.graph.output].shape if side != 1) or (1,))
+        state = "closed" if self._made is None else f"{self.kernels} kernels, {plural(self.threads, 'thread')}"
+        return f"Session({self._called}: {as_shape(self.input_shape)} → {answers}, {layers} layers, {state})"
 
     @property
     def kernels(self) -> str:
@@ -71,6 +109,22 @@ class Session:
         if answer.shape[2:] == (1, 1):
             return answer[:, :, 0, 0]
         return answer[:, :, 0] if array.ndim == 3 and answer.shape[2] == 1 else answer
+
+    @overload
+    def predict(self, pictures: Picture) -> Prediction: ...  # type: ignore[overload-overlap]
+    @overload
+    def predict(self, pictures: Sequence[Picture]) -> list[Prediction]: ...
+    def predict(self, pictures: "Picture | Sequence[Picture]") -> Prediction | list[Prediction]:
+        """What is in a picture, or in each of a list: classes and their probabilities.
+
+        A picture is a file (its path or its bytes), a PIL image, or an array of bytes (H, W) or (H, W, C), of any size:
+        it is resized, cut and normalised as in the network's validation.  A float32 array is taken as it is: (C, H, W),
+        normalised; or the signal or vector that the network takes.
+        """
+        if isinstance(pictures, list | tuple):
+            return list(predictions(self.graph, self, pictures, self._called))
+        (one,) = predictions(self.graph, self, [cast("Picture", pictures)], self._called)
+        return one
 
     def profile(self, image: ArrayLike, repeats: int = 20) -> list[tuple[Operation, float]]:
         """Each operation and its seconds for one picture, the least of ``repeats``."""

@@ -154,7 +154,8 @@ def _reached(each: Analysed) -> list[str]:
     if each.reached is None:
         return []
     others = "" if each.reached == 1 else "; the others lie where F′ is 0 or nearly so"
-    return [f"At {each.run.measured} the gradient of sign reaches {100 * each.reached:.0f} % of the weights{others}."]
+    share = "more than 99" if 0.99 < each.reached < 1 else f"{100 * each.reached:.0f}"
+    return [f"At {each.run.measured} the gradient of sign reaches {share} % of the weights{others}."]
 
 
 def _sizes(runs: Sequence[Analysed]) -> list[str]:

@@ -1,0 +1,131 @@
+"""From pictures to names of classes, by what a packed network says about its pictures."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn.errors import ConfigError, InputError
+from rbnn.packed.graph import Graph
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+AT_ONCE = 64
+"""Pictures that are in memory as floats at the same time."""
+
+Picture: TypeAlias = "str | Path | bytes | Image.Image | NDArray[Any]"
+"""A picture file or its bytes; a PIL image or uint8 array (H, W) or (H, W, C), of any size; or a float32 array that the
+network takes as it is: (C, H, W), normalised."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A class and how likely it is."""
+
+    name: str
+    index: int
+    probability: float
+
+    def __str__(self) -> str:
+        return f"{self.name} {100 * self.probability:.1f} %"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction:
+    """What a network sees in one picture."""
+
+    classes: tuple[str, ...]
+    """Names; ``class 0`` and so on where the file has none."""
+    probabilities: NDArray[np.float64]
+    """One for each class; they add up to 1."""
+
+    def top(self, count: int = 5) -> list[Ranked]:
+        """The likeliest classes, the first of equals first."""
+        order = np.argsort(-self.probabilities, kind="stable")[:count]
+        return [Ranked(self.classes[i], int(i), float(self.probabilities[i])) for i in order]
+
+    @property
+    def name(self) -> str:
+        """The likeliest class."""
+        return self.top(1)[0].name
+
+    @property
+    def index(self) -> int:
+        """Its number."""
+        return self.top(1)[0].index
+
+    @property
+    def probability(self) -> float:
+        """How likely it is."""
+        return self.top(1)[0].probability
+
+    def __repr__(self) -> str:
+        shown = self.top(3)
+        more = ", …" if len(self.classes) > len(shown) else ""
+        return f"Prediction({', '.join(map(str, shown))}{more})"
+
+
+def predictions(
+    graph: Graph, answer: Callable[[NDArray[np.float32]], NDArray[np.float32]], pictures: Sequence[Picture], called: str
+) -> Iterator[Prediction]:
+    """Each picture's classes.  ``answer`` runs the network, ``called`` is its name in complaints."""
+    from rbnn.data import preprocess  # it brings Pillow, which takes time to import
+
+    _classifies(graph, called)
+    classes = graph.input.classes or tuple(f"class {i}" for i in range(graph.buffers[graph.output].shape[2]))
+    height, width, channels = graph.buffers[graph.input.buffer].shape
+    at_once = preprocess.at_once(AT_ONCE, max(height, width), channels)
+    for first in range(0, len(pictures), at_once):
+        values = np.stack([_values(graph, each, called) for each in pictures[first : first + at_once]])
+        logits = answer(values).astype(np.float64)
+        weights = np.exp(logits - logits.max(1, keepdims=True))
+        for row in weights / weights.sum(1, keepdims=True):
+            yield Prediction(classes, row)
+
+
+def _values(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]:
+    """A picture as the network takes it: (C, H, W)."""
+    height, width, channels = graph.buffers[graph.input.buffer].shape
+    if isinstance(source, np.ndarray) and source.dtype != np.uint8:
+        if source.dtype != np.float32 or source.size != height * width * channels or source.shape[0] != channels:
+            raise InputError(
+                f"{called} takes pictures of bytes, (H, W) or (H, W, C) of any size, or normalised float32 of shape "
+                f"{(channels, height, width)}, got {source.dtype} of shape {source.shape}"
+            )
+        ready: NDArray[np.float32] = source.reshape(channels, height, width)
+        return ready
+    from rbnn.data import preprocess
+
+    side, (mean, std) = picture_side(graph, called), normalisation(graph, called)
+    values: NDArray[np.float32] = preprocess.normalise(preprocess.picture(source, side, channels)[None], mean, std)[0]
+    return values
+
+
+def picture_side(graph: Graph, called: object) -> int:
+    """The side of the square pictures that a classifying network takes."""
+    height, width, _ = graph.buffers[graph.input.buffer].shape
+    if height != width:
+        raise ConfigError(
+            f"{called} takes pictures of {height}×{width}, and only square ones are cut out of a file: "
+            "prepare them yourself and use rbnn.Session"
+        )
+    _classifies(graph, called)
+    return height
+
+
+def _classifies(graph: Graph, called: object) -> None:
+    if graph.buffers[graph.output].shape[:2] != (1, 1):
+        raise ConfigError(f"{called} answers with a map, not with classes: use rbnn.Session")
+
+
+def normalisation(graph: Graph, called: object) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and std of each channel, as in training."""
+    contract, channels = graph.input, graph.buffers[graph.input.buffer].shape[2]
+    if not (contract.mean and contract.std):
+        raise ConfigError(f"{called} does not say how pictures are normalised: export it again with mean and std")
+    mean, std = (numbers * channels if len(numbers) == 1 else numbers for numbers in (contract.mean, contract.std))
+    return mean, std

@@ -1,0 +1,33 @@
+"""What an export says for people."""
+
+from pathlib import Path
+
+import pytest
+
+from rbnn.exporting.report import ExportReport
+
+
+def report(near_ties: int, other_images: int, images: int = 4, changed: int | None = None) -> ExportReport:
+    return ExportReport(
+        Path("net.rbnn"), 64384, 18, 2, [], images, 229_376, near_ties, other_images, 3e-7, 2e-6, changed
+    )
+
+
+@pytest.mark.parametrize(
+    ("near_ties", "other", "layers", "whole"),
+    [
+        (0, 0, "all 229,376 signs are the same;", "no sign differs in 4 images; answers differ by at most 2e-06"),
+        (1, 1, "1 sign differs of 229,376, always", "signs differ in 1 of 4 images; in the 3 others answers differ by"),
+        (7, 4, "7 signs differ of 229,376, always", "signs differ in 4 of 4 images"),
+    ],
+)
+def test_counts_are_told_as_they_are(near_ties: int, other: int, layers: str, whole: str) -> None:
+    shown = repr(report(near_ties, other)).splitlines()
+    assert shown[0] == "net.rbnn: 64,384 bytes, 18 binary, 2 float convolutions"
+    assert shown[1].startswith(f"layer by layer beside torch: {layers}")
+    assert shown[2].startswith(f"by itself: {whole}")
+    assert str(report(near_ties, other)) == repr(report(near_ties, other))
+
+
+def test_what_int8_changed() -> None:
+    assert repr(report(0, 0, changed=1)).endswith("int8 changes the class of 1 of 4 images")

@@ -1,0 +1,112 @@
+"""``Session.predict``: whatever form a picture has, the classes are those of the file's own contract."""
+
+import io
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packed_networks import small_network
+from PIL import Image
+
+import rbnn
+from rbnn import data
+from rbnn.errors import ConfigError, DataError, InputError
+from rbnn.packed import oracle, pretrained
+from rbnn.packed.prediction import Prediction
+from rbnn.packed.session import Session
+
+DIGITS = "resnet20-bireal-digits"
+
+
+@pytest.fixture
+def pixels() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+
+
+def by_hand(pixels: np.ndarray) -> np.ndarray:
+    """Probabilities by the oracle, in double."""
+    graph = small_network()
+    images = ((pixels / 255 - graph.input.mean) / graph.input.std).transpose(2, 0, 1)[None]
+    logits = oracle.run(graph, images.astype(np.float32))[0].astype(np.float64)
+    return np.exp(logits) / np.exp(logits).sum()
+
+
+def test_every_form_of_a_picture_gives_the_same(pixels: np.ndarray, tmp_path: Path) -> None:
+    session, file, stream = Session(small_network()), tmp_path / "a.png", io.BytesIO()
+    Image.fromarray(pixels).save(file)
+    Image.fromarray(pixels).save(stream, "PNG")
+    ready = session._normalised(pixels.transpose(2, 0, 1)[None])[0]
+    forms = [file, str(file), stream.getvalue(), Image.fromarray(pixels), pixels, ready]
+    for found in [*session.predict(forms), *map(session.predict, forms)]:
+        np.testing.assert_allclose(found.probabilities, by_hand(pixels), rtol=1e-5)
+        assert found.name == session.classes[int(by_hand(pixels).argmax())]
+        assert found.probability == found.top()[0].probability == found.probabilities.max()
+        assert found.index == int(by_hand(pixels).argmax())
+
+
+def test_other_sizes_and_colours_are_fitted(pixels: np.ndarray) -> None:
+    session = Session(small_network())
+    large = Image.fromarray(pixels).resize((24, 16), Image.Resampling.NEAREST)
+    assert session.predict(large).probabilities.sum() == pytest.approx(1)
+    grey = pixels[:, :, 0]
+    wanted = session.predict(np.stack([grey] * 3, -1)).probabilities
+    for form in (grey, grey[..., None], Image.fromarray(grey)):
+        np.testing.assert_array_equal(session.predict(form).probabilities, wanted)
+
+
+def test_no_pictures_no_predictions() -> None:
+    assert Session(small_network()).predict([]) == []
+
+
+def test_digits_as_they_are() -> None:
+    tests, session = data.load("digits", None, "test"), rbnn.load(DIGITS)
+    found = session.predict(list(tests.images))
+    right = [each.name == tests.classes[label] for each, label in zip(found, tests.labels, strict=True)]
+    assert 100 * np.mean(right) == pytest.approx(pretrained.card(DIGITS).packed_top1, abs=0.006)
+
+
+def test_what_it_does_not_take(pixels: np.ndarray, tmp_path: Path) -> None:
+    session = Session(small_network())
+    with pytest.raises(InputError, match=r"takes pictures of bytes, .* got float64 of shape \(8, 8, 3\)"):
+        session.predict(pixels / 255)
+    with pytest.raises(InputError, match=r"float32 of shape \(3, 8, 8\), got float32 of shape \(8, 8, 3\)"):
+        session.predict(pixels.astype(np.float32))
+    with pytest.raises(DataError, match="there is no picture"):
+        session.predict(tmp_path / "none.jpg")
+    with pytest.raises(DataError, match="the picture cannot be read"):
+        session.predict(b"no picture")
+    with pytest.raises(DataError, match="the picture cannot be read"):
+        session.predict(np.zeros((8, 8, 7), np.uint8))
+    graph = small_network()
+    silent = Session(replace(graph, input=replace(graph.input, mean=(), std=())))
+    with pytest.raises(ConfigError, match="the network does not say how pictures are normalised"):
+        silent.predict(pixels)
+
+
+def test_a_prediction_shows_itself() -> None:
+    found = Prediction(("cat", "dog", "emu", "fox"), np.array([0.1, 0.6, 0.25, 0.05]))
+    assert repr(found) == "Prediction(dog 60.0 %, emu 25.0 %, cat 10.0 %, …)"
+    assert [each.name for each in found.top(2)] == ["dog", "emu"]
+    assert len(found.top(9)) == 4
+
+
+def test_a_session_says_what_it_is_and_closes(pixels: np.ndarray) -> None:
+    with Session(pretrained.path(DIGITS), kernels="portable") as session:
+        shown = f"Session({pretrained.path(DIGITS)}: 1×8×8 → 10, 18 binary and 2 float layers, "
+        assert repr(session) == f"{shown}portable kernels, 1 thread)"
+        session(np.zeros((1, 1, 8, 8), np.float32))
+    assert repr(session) == f"{shown}closed)"
+    with pytest.raises(InputError, match=r"the session of .*digits\.rbnn is closed"):
+        session(np.zeros((1, 1, 8, 8), np.float32))
+
+
+def test_a_pickled_session_answers_the_same(pixels: np.ndarray) -> None:
+    session = Session(small_network(), threads=2, kernels="portable")
+    again = pickle.loads(pickle.dumps(session))
+    assert (again.threads, again.kernels) == (2, "portable")
+    np.testing.assert_array_equal(again.predict(pixels).probabilities, session.predict(pixels).probabilities)
+    session.close()
+    with pytest.raises(InputError, match="is closed"):
+        pickle.loads(pickle.dumps(session)).predict(pixels)
