@@ -94,10 +94,11 @@ def run(options: TrainConfig) -> None:
         refuse_packed(options.teacher, "name the run directory or checkpoint that it was made from")
     from rbnn.importing.network import open_network
 
+    hints = {name: getattr(options, name) for name in ("method", "options", "activation", "shortcut")}
     watch = Watch()
     try:
         with watch.bars:
-            result = train(options, watch, lambda net: open_network(net, options.method, options.options))
+            result = train(options, watch, lambda net: open_network(net, hints))
     except KeyboardInterrupt:
         if FIRST and (options.directory / LAST).exists():
             print(f"stopped; continue with: rbnn train {shlex.quote(str(options.directory))} --resume", file=sys.stderr)

@@ -17,7 +17,7 @@ from rbnn.packed import file as packfile
 from rbnn.packed import pretrained
 from rbnn.packed.find import find_net, is_packed
 from rbnn.packed.graph import Graph
-from rbnn.training.checkpoint import InputContract, Network, load_network
+from rbnn.training.checkpoint import InputContract, Network, build, load_network
 from rbnn.training.config import TrainConfig
 from rbnn.training.start import take_over
 from rbnn.training.statistics import set_statistics
@@ -30,41 +30,41 @@ def create_model(
     in_channels: int | None = None,
     image_size: int | None = None,
     *,
+    activation: str | None = None,
+    shortcut: str | None = None,
     pretrained: bool = False,
     **options: Any,
 ) -> nn.Module:
     """The network ``name``, binarized by ``method`` (``float``: its float twin), by default by ``rbnn`` and for 10
-    classes.  ``options`` are the method's.
+    classes of colour pictures.
 
-    ``pretrained``: ``name`` is a trained network, to go on training: one that comes with rbnn (`rbnn models
-    --pretrained`), a run directory, a checkpoint or a packed file (.rbnn).  Evaluated, it answers as that one does.
-    Method, options and sizes are its own unless given.  With another ``num_classes`` its last layer starts anew and
-    all others are kept; with another ``method`` the weights and batch norms are kept.
+    activation    behind each batch norm or sum with a shortcut: ``hardtanh``, ``none``, ``prelu`` or ``rprelu``; in the
+                  float twin ReLU stands for the first two
+    shortcut      where the size changes: ``own`` (as the network was published), ``option-a``, ``pool-pad``,
+                  ``pool-conv`` or ``conv``
+    options       those of the method
+    pretrained    ``name`` is a trained network, to go on training: one that comes with rbnn (`rbnn models
+                  --pretrained`), a run directory, a checkpoint or a packed file (.rbnn).  Evaluated, it answers as that
+                  one does.  Whatever is not given is its own.  With another ``num_classes`` its last layer starts anew
+                  and all others are kept; with another ``method`` its weights and batch norms are kept
     """
+    sizes = _given(num_classes=num_classes, in_channels=in_channels, image_size=image_size)
+    parts = _given(method=method, activation=activation, shortcut=shortcut)
     if not pretrained:
-        known: dict[str, Any] = {
-            "method": method,
-            "num_classes": num_classes,
-            "in_channels": in_channels,
-            "image_size": image_size,
-        }
-        given = {key: value for key, value in known.items() if value is not None}
         if str(name) not in MODELS and (str(name) in shipped() or Path(name).exists()):
             raise UnknownName(f"model ({name} is a trained network: add pretrained=True)", str(name), MODELS)
-        return models.create_model(str(name), **given, **options)
-    network = open_network(name, method or "", options)
+        return models.create_model(str(name), **parts, **sizes, **options)
+    network = open_network(name, parts | {"options": options})
     config, contract = network.config, network.contract
-    same = method in (None, config.method)
-    model = models.create_model(
-        config.model,
-        method or config.method,
-        num_classes=num_classes or len(contract.classes),
-        in_channels=in_channels or contract.channels,
-        image_size=image_size or contract.image_size,
-        **(config.options | options if same else options),
-    )
-    taken = take_over(model, network.model, name)
-    for sentence in taken.notices:
+    own: dict[str, Any] = {
+        "num_classes": len(contract.classes),
+        "in_channels": contract.channels,
+        "image_size": contract.image_size,
+    }
+    own |= {"method": config.method, "activation": config.activation, "shortcut": config.shortcut}
+    kept = config.options if method in (None, config.method) else {}
+    model = models.create_model(config.model, **(own | sizes | parts), **(kept | options))
+    for sentence in take_over(model, network.model, name).notices:
         warnings.warn(sentence, stacklevel=2)
     if network.packed and str(name) not in shipped():
         warnings.warn(
@@ -75,16 +75,21 @@ def create_model(
     return model
 
 
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def shipped() -> list[str]:
     """The trained networks that come with rbnn."""
     return pretrained.names()
 
 
-def open_network(net: str | Path, method: str = "", options: dict[str, Any] | None = None) -> Network:
+def open_network(net: str | Path, hints: dict[str, Any]) -> Network:
     """The trained network that ``net`` names, ready to go on.
 
-    A packed file of your own does not say by which method it was trained.  Signs after subtracting the mean of a
-    picture are RBNN's; for others ``method`` and ``options`` say it.
+    A packed file of your own does not say by which method it was trained: ``hints`` has the fields of a configuration
+    (method, options, activation, shortcut) that are tried.  Without a method, signs after subtracting the mean of a
+    picture are taken to be RBNN's.
     """
     path = find_net(Path(net))
     if not is_packed(path):
@@ -97,14 +102,13 @@ def open_network(net: str | Path, method: str = "", options: dict[str, Any] | No
         network = _restored(config, contract, graph)
         set_statistics(network.model, *_shipped_statistics(str(net)))
         return network
-    if not method:
-        method = _method_of(path, graph)
+    hints = {"method": _method_of(path, graph)} | hints if "method" not in hints else hints
     trouble = "it has other layers"
     for model in _similar(graph, contract):
         try:
-            return _restored(TrainConfig(model=model, method=method, options=options or {}), contract, graph)
+            return _restored(TrainConfig(model=model, **hints), contract, graph)
         except Mismatch as reason:
-            trouble = f"{model} by {method}: {reason}"
+            trouble = f"{model} by {hints['method']}: {reason}"
     raise CheckpointError(
         f"{path} is not one of the networks that rbnn knows by name, or not by this method, so that it cannot be "
         f"trained further from here ({trouble}): name the run or checkpoint that it was made from"
@@ -112,14 +116,7 @@ def open_network(net: str | Path, method: str = "", options: dict[str, Any] | No
 
 
 def _restored(config: TrainConfig, contract: InputContract, graph: Graph) -> Network:
-    model = models.create_model(
-        config.model,
-        config.method,
-        num_classes=len(contract.classes),
-        in_channels=contract.channels,
-        image_size=contract.image_size,
-        **config.options,
-    )
+    model = build(config, contract)
     restore_(model, graph)
     return Network(model, config, contract, {"model": model.state_dict()}, packed=True)
 
