@@ -16,6 +16,7 @@ $(VENV)/installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-deps aeon  # for the signals in it: an example reads its files
 	touch $@
 
 demo: $(VENV)/installed

@@ -85,13 +85,11 @@ def _rows(x: Tensor) -> NDArray[np.float32]:
     return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1).numpy()
 
 
-def _read(x: Tensor) -> NDArray[np.float32]:
-    """The same for a tensor that may be a parameter, to be read alone: through DLPack.  After ``.numpy()`` torch could
-    not resize its memory any more, as FSDP does between its uses."""
+def _read(x: Tensor) -> Any:
+    """The same for a tensor that may be a parameter, to be read alone.  It is handed over by DLPack: after ``.numpy()``
+    torch could not resize its memory any more, as FSDP does between its uses."""
     x = x.detach()
-    return np.from_dlpack(  # type: ignore[return-value]
-        (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1)
-    )
+    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1)
 
 
 def _like(grad: Tensor, x: Tensor) -> Tensor:

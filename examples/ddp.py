@@ -1,0 +1,45 @@
+"""DistributedDataParallel: every process rotates the same weights alike, so there is nothing to send.
+
+torchrun --nproc-per-node=2 examples/ddp.py
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from digits_cnn import DigitsCNN, digits, options, pack
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+import rbnn
+
+given = options()
+dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+device = torch.device("cuda", dist.get_node_local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+torch.manual_seed(0)
+model = DigitsCNN()
+rbnn.binarize_(model, given.method)
+model.to(device)
+parallel = DistributedDataParallel(model)
+optimizer = torch.optim.SGD(parallel.parameters(), 0.1, momentum=0.9)
+schedule = rbnn.BinarySchedule(model, optimizer, given.epochs)
+
+pictures = digits(train=True)
+sampler = DistributedSampler(pictures)
+batches = DataLoader(pictures, 32, sampler=sampler)
+for epoch in range(given.epochs):
+    schedule.step(epoch)
+    sampler.set_epoch(epoch)
+    total = torch.zeros((), device=device)
+    for images, labels in batches:
+        loss = F.cross_entropy(parallel(images.to(device)), labels.to(device)) + rbnn.penalty(model)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.detach()
+    dist.all_reduce(total)
+    if dist.get_rank() == 0:
+        print(f"epoch {epoch}: loss {float(total) / len(batches) / dist.get_world_size():.3f}")
+
+if dist.get_rank() == 0:
+    pack(model.cpu(), given.out)
+dist.destroy_process_group()

@@ -1,0 +1,70 @@
+"""What the examples share: pictures of handwritten digits, a small CNN, and what becomes of it once it is trained."""
+
+import argparse
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import rbnn
+
+
+class Block(nn.Module):
+    """Convolution, batch norm and a shortcut around both, which keeps the floats between two signs."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.hardtanh(self.norm(self.conv(x)) + x)
+
+
+class DigitsCNN(nn.Sequential):
+    """An ordinary torch network: nothing in it knows of bits."""
+
+    def __init__(self, channels: int = 32) -> None:
+        super().__init__(
+            nn.Conv2d(1, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.Hardtanh(),
+            Block(channels), Block(channels), nn.MaxPool2d(2), Block(channels), Block(channels),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10),
+        )  # fmt: skip
+
+
+def digits(train: bool) -> TensorDataset:
+    """1437 pictures (1, 8, 8) in [−1, 1] to learn from, or 360 others to test."""
+    pictures, labels = load_digits(return_X_y=True)
+    part = slice(None, 1437) if train else slice(1437, None)
+    images = torch.tensor(pictures[part], dtype=torch.float32).reshape(-1, 1, 8, 8) / 8 - 1
+    return TensorDataset(images, torch.tensor(labels[part]))
+
+
+def loader(train: bool, batch_size: int = 64) -> DataLoader[tuple[Tensor, ...]]:
+    return DataLoader(digits(train), batch_size, shuffle=train)
+
+
+def options(**more: str) -> argparse.Namespace:
+    """The flags of an example: ``--epochs``, ``--method``, ``--out``, and ``more`` with their defaults."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--method", default="rbnn")
+    parser.add_argument("--out", type=Path, default=Path("digits.rbnn"))
+    for name, default in more.items():
+        parser.add_argument(f"--{name}", default=default)
+    return parser.parse_args()
+
+
+@torch.no_grad()
+def pack(model: nn.Module, path: Path) -> None:
+    """Exports a trained network and says how torch and the packed file do on the test pictures."""
+    images, labels = digits(train=False).tensors
+    report = rbnn.export(model.eval(), path, images[:32])
+    answers = model(images).argmax(1)
+    packed = torch.from_numpy(rbnn.Session(path)(images.numpy())).argmax(1)
+    right = [100 * float((each == labels).float().mean()) for each in (answers, packed)]
+    print(f"torch {right[0]:.1f} %, packed {right[1]:.1f} %, {report.bytes:,} bytes")
+    print(f"{int((answers == packed).sum())} of {len(labels)} answers equal")
