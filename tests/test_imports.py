@@ -24,7 +24,9 @@ BOTH_SIDES: dict[str, set[str]] = {
     "report": {"costs"},
     "cli": {"exporting", "importing", "costs", "bench", "report"},
 }
-INSIDE_PACKED = ["operations", "graph", ("file", "oracle", "prediction"), "session", ("pretrained", "evaluate"), "find"]
+INSIDE_PACKED = [
+    "operations", "graph", ("budget", "file", "oracle", "prediction"), "session", ("pretrained", "evaluate"), "find",
+]  # fmt: skip
 
 
 def layers(steps: Sequence[str | tuple[str, ...]]) -> dict[str, set[str]]:

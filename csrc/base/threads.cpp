@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -36,8 +37,12 @@ public:
     bool run(std::size_t parts, int threads, const std::function<void(std::size_t)>& part) {
         std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
         if (!turn.owns_lock()) return false;
-        while (static_cast<int>(workers_.size()) < threads - 1)
-            workers_.emplace_back([this, id = workers_.size()] { work(id); });
+        try {
+            while (static_cast<int>(workers_.size()) < threads - 1)
+                workers_.emplace_back([this, id = workers_.size()] { work(id); });
+        } catch (const std::system_error&) {  // the system has no more: those that there are do the work
+            threads = static_cast<int>(workers_.size()) + 1;
+        }
         part_ = &part;
         parts_ = parts;
         next_.store(0, std::memory_order_relaxed);
@@ -135,6 +140,11 @@ bool run_on_openmp_team(std::size_t parts, int threads, const std::function<void
 }  // namespace
 
 std::recursive_mutex& shared_lock() { return shared_state; }
+
+int useful_threads(int threads) {
+    static const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    return std::min(threads, std::max(cores, 8));
+}
 
 void parallel_for(std::size_t count, std::size_t grain, int threads,
                   const std::function<void(std::size_t, std::size_t)>& body) {

@@ -11,6 +11,10 @@ namespace rbnn {
 void parallel_for(std::size_t count, std::size_t grain, int threads,
                   const std::function<void(std::size_t, std::size_t)>& body);
 
+// How many of `threads` to use: more than there are cores help nobody, and a system may refuse to start them.  A few are always
+// used, so that one core runs what several would.
+int useful_threads(int threads);
+
 // Held for moments, by whoever changes what calls share: free arenas, pages.  No other thread holds it while the process forks,
 // so that the child finds it free and what it guards whole.
 std::recursive_mutex& shared_lock();

@@ -203,11 +203,17 @@ nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& prog
     auto* out = new float[count * result.values()];
     nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<float*>(p); });
     rbnn::Outcome outcome;
+    std::string overflow;
     {
-        const rbnn::WithoutGil released;
-        outcome = program.run(images.data(), count, out, threads);
+        rbnn::WithoutGil released;
+        rbnn::Call call([&] { return released.interrupted(); });
+        outcome = program.run(images.data(), count, out, threads, call);
+        if (outcome == rbnn::Outcome::overflowed) overflow = program.find_overflow(images.data(), count);
     }
+    if (outcome == rbnn::Outcome::interrupted) throw nb::python_error();
     if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid(rbnn::kNotFinite);
+    if (outcome == rbnn::Outcome::overflowed) 
+        throw rbnn::Invalid("operation " + overflow + ": its values are larger than a float holds");
     if (outcome == rbnn::Outcome::answer_not_finite)
         throw rbnn::Invalid("the network's answer is not finite: its numbers are too large");
     return {out, {count, result.channels, result.height, result.width}, owner};
@@ -228,10 +234,14 @@ std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, Batch
         values.emplace(index, picture.data());
     }
     std::map<std::size_t, std::vector<float>> seen;
+    bool stopped;
     {
-        const rbnn::WithoutGil released;
-        seen = program.trace(image.data(), values);
+        rbnn::WithoutGil released;
+        rbnn::Call call([&] { return released.interrupted(); });
+        seen = program.trace(image.data(), values, call);
+        stopped = call.stop();
     }
+    if (stopped) throw nb::python_error();
     std::map<std::size_t, Picture> result;
     for (auto& [index, found] : seen) {
         const rbnn::Buffer& buffer = program.buffers()[index];
@@ -393,8 +403,14 @@ NB_MODULE(_core, m) {
             [](const rbnn::Program& program, Batch image, int repeats, int threads) {
                 check_batch(program, image, threads);
                 if (image.shape(0) != 1) throw rbnn::Invalid("a profile takes one image");
-                const rbnn::WithoutGil released;
-                return program.profile(image.data(), repeats, threads);
+                std::vector<double> seconds;
+                {
+                    rbnn::WithoutGil released;
+                    rbnn::Call call([&] { return released.interrupted(); });
+                    seconds = program.profile(image.data(), repeats, threads, call);
+                    if (!call.stop()) return seconds;
+                }
+                throw nb::python_error();
             },
             array("image"), "repeats"_a, "threads"_a, "Seconds of each operation: the least of `repeats`.")
         .def("trace", &trace_program, array("image"), "given"_a,

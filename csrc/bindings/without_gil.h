@@ -16,6 +16,14 @@ public:
     ~WithoutGil() { take(state_); }
     WithoutGil(const WithoutGil&) = delete;
 
+    // Whether Python wants the work to end: a signal's handler, run here and now, has raised an exception.
+    bool interrupted() {
+        take(state_);
+        const bool raised = PyErr_CheckSignals() != 0;
+        state_ = PyEval_SaveThread();
+        return raised;
+    }
+
 private:
     static void take(PyThreadState* state) {
         try {

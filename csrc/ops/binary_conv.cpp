@@ -44,9 +44,9 @@ BinaryConvolution::BinaryConvolution(const Kernels& kernels, const Geometry& geo
     make_base(rows, zero_padding, kept);
 }
 
-void BinaryConvolution::run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads) const {
+void BinaryConvolution::run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads, Call& call) const {
     if (layout_ == Layout::gathered)
-        gather(in, scratch);
+        gather(in, scratch, call);
     else
         copy_rows(in, scratch, threads);
     const BinaryConv job{scratch, taps_.offsets.data(), pixels_.data(), geometry_.x.count, geometry_.positions(),
@@ -54,7 +54,7 @@ void BinaryConvolution::run(const Word* in, std::uint8_t* scratch, const Finish&
                          block_bytes_, base_.data(), finish};
     // Parts of about 4 million multiply-adds: large enough to hand out, small enough to spread.
     const std::size_t macs = row_words_ * kWordBits * kBlockChannels * kernels_.rows_together;
-    over_blocks(kernels_, outputs_, pixels_.size(), (std::size_t{1} << 22) / macs, threads,
+    over_blocks(kernels_, outputs_, pixels_.size(), (std::size_t{1} << 22) / macs, threads, call,
                 [&](std::size_t block, std::size_t first, std::size_t last) { kernels_.binary_conv(job, block, first, last); });
 }
 
@@ -157,11 +157,12 @@ void BinaryConvolution::copy_rows(const Word* in, std::uint8_t* operand, int thr
 }
 
 // Each output pixel gets its own row, tap after tap without gaps.
-void BinaryConvolution::gather(const Word* in, std::uint8_t* operand) const {
+void BinaryConvolution::gather(const Word* in, std::uint8_t* operand, Call& call) const {
     const std::size_t each = bytes(row_words_ * kWordBits), row = geometry_.x.count * row_words_;
     auto* lines = reinterpret_cast<Word*>(operand + operand_bytes_);
     Word *upper = lines + geometry_.y.kernel * line_words(), *lower = upper + row;
-    for (std::size_t y = 0; y < geometry_.y.count; y += kernels_.rows_together, operand += geometry_.x.count * each) {
+    for (std::size_t y = 0; y < geometry_.y.count && !call.stop();
+         y += kernels_.rows_together, operand += geometry_.x.count * each) {
         // The lower one last: the word that or_bits wants behind `upper` is its first.
         std::fill(upper, upper + 2 * row + 1, 0);
         gather_line(in, y, lines, upper);
@@ -210,7 +211,7 @@ public:
     }
     void run(const Workspace& work) const override {
         auto* scratch = reinterpret_cast<std::uint8_t*>(work.arena + scratch_offset);
-        convolution_.run(work.words(in_), scratch, finish_.at(work), work.threads);
+        convolution_.run(work.words(in_), scratch, finish_.at(work), work.threads, work.call);
     }
 
 private:

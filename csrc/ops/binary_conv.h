@@ -20,7 +20,7 @@ public:
     // Memory that a run needs.
     std::size_t scratch_bytes() const { return scratch_bytes_; }
     // `in`: words_for(channels) words per pixel.
-    void run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads) const;
+    void run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads, Call& call) const;
 
 private:
     // How pixels lie in the operand: without gaps because units do not split them, padded to words, or gathered for each
@@ -40,7 +40,7 @@ private:
     void make_base(const std::vector<Word>& rows, bool zero_padding, Kept& kept);
     std::int64_t count_tap(const Word* row, std::size_t tap) const;
     void copy_rows(const Word* in, std::uint8_t* operand, int threads) const;
-    void gather(const Word* in, std::uint8_t* operand) const;
+    void gather(const Word* in, std::uint8_t* operand, Call& call) const;
     void gather_line(const Word* in, std::size_t y, Word* lines, Word* rows) const;
     void append(const Word* pixel, Word* line, std::size_t at) const;
 

@@ -21,12 +21,13 @@ struct ConvolutionParameters {
 // Calls body(block, first, last) for the positions of each block of output channels, about `chunk` at a time.
 template <class Body>
 void over_blocks(const Kernels& kernels, std::size_t channels, std::size_t positions, std::size_t chunk, int threads,
-                 const Body& body) {
+                 Call& call, const Body& body) {
     const std::size_t tile = kernels.tile_positions;
     chunk = std::clamp(chunk / tile * tile, tile, std::max(positions, tile));
     const std::size_t chunks = (positions + chunk - 1) / chunk;
-    parallel_for(words_for(channels) * chunks, 1, threads, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i)
+    calculate(words_for(channels) * chunks, 1, threads, call, [&](std::size_t begin, std::size_t end) {
+        // Small convolutions are one piece: then the next operation asks.
+        for (std::size_t i = begin; i < end && !(i == begin ? call.stopped() : call.stop()); ++i)
             body(i / chunks, i % chunks * chunk, std::min((i % chunks + 1) * chunk, positions));
     });
 }

@@ -30,7 +30,7 @@ private:
                     [&, in = work.floats(in_)](std::size_t y, std::uint8_t* to) {
                         std::memcpy(to, in + y * unpadded, unpadded * sizeof(float));
                     });
-        if (row_sums_.by_fours()) make_differences(geometry_, row(), copy(work), work.threads);
+        if (row_sums_.by_fours()) make_differences(geometry_, row(), copy(work), work.threads, work.call);
     }
 
     FloatConv row_sum(const Workspace& work, std::size_t i) const override {

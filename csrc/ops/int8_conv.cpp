@@ -6,6 +6,7 @@
 //
 // The first sum is made of whole numbers, exact; the second is `base`, one row of numbers per kind of border.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "ops/operations.h"
@@ -96,8 +97,11 @@ private:
                 for (std::size_t c = 0; c < in_.channels; ++c) sum += static_cast<double>(*weight++) * zero[c];
                 return sum;
             });
-            for (std::size_t kind = 0; kind < borders_.kinds.size(); ++kind)
-                base_[kind * width + o] = static_cast<float>(sums.inside(borders_.kinds[kind]));
+            for (std::size_t kind = 0; kind < borders_.kinds.size(); ++kind) {
+                const double inside = sums.inside(borders_.kinds[kind]);
+                require(std::fabs(inside) < 3e38, "the zero points are too large for the weights");
+                base_[kind * width + o] = static_cast<float>(inside);
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/bits.h"
+#include "base/call.h"
 #include "base/invalid.h"
 #include "simd/kernels.h"
 
@@ -32,6 +33,7 @@ struct Buffer {
 struct Workspace {
     std::byte* arena;
     int threads;
+    Call& call;
 
     float* floats(const Buffer& buffer) const { return reinterpret_cast<float*>(arena + buffer.offset); }
     Word* words(const Buffer& buffer) const { return reinterpret_cast<Word*>(arena + buffer.offset); }

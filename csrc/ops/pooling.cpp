@@ -19,6 +19,8 @@ Span span(const Axis& axis, std::size_t i) {
 }
 
 constexpr std::size_t kTapsAtOnce = 16;
+// Values under a window, beyond which a call may be stopped between pixels, not only between rows.
+constexpr std::size_t kLargeWindow = 1 << 12;
 
 void max_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span xs, float* out) {
     const float* taps[kTapsAtOnce];
@@ -57,8 +59,10 @@ Made make_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geom
         over_rows(work, out.height, out.width * out.channels, [&](std::size_t y) {
             float* to = work.floats(out) + y * out.width * out.channels;
             const Span ys = span(geometry.y, y);
+            const bool large = geometry.y.kernel * geometry.x.kernel * in.channels > kLargeWindow;
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
                 const Span xs = columns[x];
+                if (large && work.call.stop()) return;
                 if (maximum)
                     max_pixel(k, in, work.floats(in), ys, xs, to);
                 else
@@ -82,9 +86,11 @@ Made make_avg_pool(const Kernels& k, const Buffer& in, const Buffer& out, const 
 Made make_max_pool_bits(const Buffer& in, const Buffer& out, const Geometry& geometry, const std::vector<Word>& invert) {
     return small([&in, &out, geometry, invert](const Workspace& work) {
         const std::size_t words = words_for(in.channels);
+        const bool large = geometry.y.kernel * geometry.x.kernel * words > kLargeWindow;
         Word* to = work.words(out);
-        for (std::size_t y = 0; y < out.height; ++y)
+        for (std::size_t y = 0; y < out.height && !work.call.stop(); ++y)
             for (std::size_t x = 0; x < out.width; ++x, to += words) {
+                if (large && work.call.stop()) return;
                 const Span ys = span(geometry.y, y), xs = span(geometry.x, x);
                 // min(s) = −max(−s)
                 std::fill(to, to + words, 0);
@@ -107,6 +113,7 @@ Made make_adaptive_pool(const Kernels& k, const Buffer& in, const Buffer& out, b
             const Span ys = cell(y, in.height, out.height);
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
                 const Span xs = cell(x, in.width, out.width);
+                if (work.call.stop()) return;
                 if (maximum)
                     max_pixel(k, in, work.floats(in), ys, xs, to);
                 else

@@ -15,7 +15,7 @@ public:
     void run(const Workspace& work) const final {
         prepare(work);
         const auto all = [&](const auto& job) {
-            over_blocks(kernels_, channels_, row_sums_.offsets.size(), chunk(), work.threads,
+            over_blocks(kernels_, channels_, row_sums_.offsets.size(), chunk(), work.threads, work.call,
                         [&](std::size_t block, std::size_t first, std::size_t last) { convolve(job, block, first, last); });
         };
         if (row_sums_.by_fours()) {

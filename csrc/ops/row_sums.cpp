@@ -80,12 +80,12 @@ RowSums lay_out_differences(const Geometry& geometry, std::size_t row, std::size
     return sums;
 }
 
-void make_differences(const Geometry& geometry, std::size_t row, float* operand, int threads) {
+void make_differences(const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call) {
     const std::size_t rows = plane_rows(geometry), stride = geometry.y.stride, padded = geometry.y.padded();
     std::fill_n(operand + padded * row, (rows - padded) * row, 0.0f);
     const auto subtract = [&](std::size_t from, std::size_t to, std::size_t distance) {
         float *x = operand + from * rows * row, *result = operand + to * rows * row;
-        parallel_for(rows - distance, 16, threads, [&](std::size_t begin, std::size_t end) {
+        calculate(rows - distance, 16, threads, call, [&](std::size_t begin, std::size_t end) {
             const float *above = x + begin * row, *below = above + distance * row;
             for (std::size_t i = 0; i < (end - begin) * row; ++i) result[begin * row + i] = above[i] - below[i];
         });

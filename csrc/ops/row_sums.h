@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/call.h"
 #include "ops/geometry.h"
 
 namespace rbnn {
@@ -62,6 +63,6 @@ RowSums lay_out_sum(const Geometry& geometry, std::size_t row, std::size_t pixel
 RowSums lay_out_differences(const Geometry& geometry, std::size_t row, std::size_t pixel);
 std::size_t difference_rows(const Geometry& geometry);
 // Fills the rows of an operand below the picture.  `row`: numbers in a row.
-void make_differences(const Geometry& geometry, std::size_t row, float* operand, int threads);
+void make_differences(const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call);
 
 }  // namespace rbnn

@@ -27,10 +27,10 @@ constexpr std::size_t kGrain = 1 << 15;  // values per part; less is not worth h
 // Rows of `values` values each, in parallel.
 template <class Body>
 void over_rows(const Workspace& work, std::size_t rows, std::size_t values, const Body& body) {
-    parallel_for(rows, std::max<std::size_t>(kGrain / std::max<std::size_t>(values, 1), 1), work.threads,
-                 [&](std::size_t begin, std::size_t end) {
-                     for (std::size_t row = begin; row < end; ++row) body(row);
-                 });
+    calculate(rows, std::max<std::size_t>(kGrain / std::max<std::size_t>(values, 1), 1), work.threads, work.call,
+              [&](std::size_t begin, std::size_t end) {
+                  for (std::size_t row = begin; row < end && !work.call.stop(values); ++row) body(row);
+              });
 }
 
 }  // namespace rbnn

@@ -15,6 +15,7 @@ namespace rbnn {
 namespace {
 
 constexpr std::size_t kLargestArena = std::size_t{1} << 32;
+constexpr std::size_t kOperation = 1 << 17;  // values, about, that a small operation works on
 
 std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
     std::size_t values = 0;
@@ -77,6 +78,7 @@ Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, st
     Kept kept;
     for (const Spec& spec : specs) {
         operations_.push_back(make_operation(spec, buffers_, kernels_, kept));
+        names_.push_back("'" + spec.name + "' (" + spec.kind + ")");
         written_.emplace_back();
         for (const auto& [role, index] : spec.outputs) written_.back().push_back(index);
     }
@@ -167,36 +169,41 @@ std::size_t Program::start(const std::uint8_t* image, const Workspace& work) con
 }
 
 template <class Value>
-Outcome Program::run_image(const Value* image, float* out, std::byte* arena, int threads) const {
+Outcome Program::run_image(const Value* image, float* out, const Workspace& work) const {
     if (!finite(image)) return Outcome::image_not_finite;
-    const Workspace work{arena, threads};
+    const FloatFlags flags;
     const Buffer& result = output();
-    for (std::size_t i = start(image, work); i < operations_.size(); ++i) operations_[i]->run(work);
+    for (std::size_t i = start(image, work); i < operations_.size(); ++i) {
+        operations_[i]->run(work);
+        if (work.call.stop(kOperation)) return Outcome::interrupted;
+    }
+    if (flags.overflowed() || work.call.overflowed) return Outcome::overflowed;
     kernels_.transpose(work.floats(result), result.pixels(), result.channels, out);
     return kernels_.all_finite(out, result.values()) ? Outcome::answered : Outcome::answer_not_finite;
 }
 
-Outcome Program::run(const float* images, std::size_t count, float* out, int threads) const {
-    return run_all(images, count, out, threads);
+Outcome Program::run(const float* images, std::size_t count, float* out, int threads, Call& call) const {
+    return run_all(images, count, out, threads, call);
 }
 
-Outcome Program::run(const std::uint8_t* images, std::size_t count, float* out, int threads) const {
+Outcome Program::run(const std::uint8_t* images, std::size_t count, float* out, int threads, Call& call) const {
     if (!bytes_) throw Invalid("the network does not take bytes");
-    return run_all(images, count, out, threads);
+    return run_all(images, count, out, threads, call);
 }
 
 template <class Value>
-Outcome Program::run_all(const Value* images, std::size_t count, float* out, int threads) const {
+Outcome Program::run_all(const Value* images, std::size_t count, float* out, int threads, Call& call) const {
     const std::size_t in_values = input().values(), out_values = output().values();
+    threads = useful_threads(threads);
     // Whole pictures to each thread where there are enough of them; else all threads work on one picture.
     const bool apart = threads > 1 && count > 1;
-    Lease lease(*this, apart ? static_cast<std::size_t>(threads) : 1);
+    Lease lease(*this, apart ? std::min(count, static_cast<std::size_t>(threads)) : 1);
     std::atomic<Outcome> outcome{Outcome::answered};
     const auto body = [&](std::size_t begin, std::size_t end) {
         AlignedBytes arena = lease.take();
         for (std::size_t i = begin; i < end && outcome == Outcome::answered; ++i) {
-            const Outcome one = run_image(images + i * in_values, out + i * out_values,
-                                          reinterpret_cast<std::byte*>(arena.data()), apart ? 1 : threads);
+            const Workspace work{reinterpret_cast<std::byte*>(arena.data()), apart ? 1 : threads, call};
+            const Outcome one = run_image(images + i * in_values, out + i * out_values, work);
             if (one != Outcome::answered) outcome = one;
         }
         lease.give(std::move(arena));
@@ -208,16 +215,36 @@ Outcome Program::run_all(const Value* images, std::size_t count, float* out, int
     return outcome;
 }
 
-std::vector<double> Program::profile(const float* image, int repeats, int threads) const {
+template <class Value>
+std::string Program::find(const Value* images, std::size_t count) const {
+    Call call;
+    Lease lease(*this, 1);
+    AlignedBytes arena = lease.take();
+    const Workspace work{reinterpret_cast<std::byte*>(arena.data()), 1, call};
+    std::string found;
+    for (std::size_t image = 0; image < count && found.empty(); ++image)
+        for (std::size_t i = start(images + image * input().values(), work); i < operations_.size() && found.empty(); ++i) {
+            const FloatFlags flags;
+            operations_[i]->run(work);
+            if (flags.overflowed()) found = names_[i];
+        }
+    lease.give(std::move(arena));
+    return found;
+}
+
+template std::string Program::find(const float* images, std::size_t count) const;
+template std::string Program::find(const std::uint8_t* images, std::size_t count) const;
+
+std::vector<double> Program::profile(const float* image, int repeats, int threads, Call& call) const {
     using Clock = std::chrono::steady_clock;
     if (repeats < 1) throw Invalid("a profile needs at least one repeat, got " + std::to_string(repeats));
     if (!finite(image)) throw Invalid(kNotFinite);
     std::vector<double> best(operations_.size(), 1e30);
     Lease lease(*this, 1);
     AlignedBytes arena = lease.take();
-    const Workspace work{reinterpret_cast<std::byte*>(arena.data()), threads};
-    for (int repeat = 0; repeat < repeats; ++repeat) {
-        for (std::size_t i = start(image, work); i < operations_.size(); ++i) {
+    const Workspace work{reinterpret_cast<std::byte*>(arena.data()), useful_threads(threads), call};
+    for (int repeat = 0; repeat < repeats && !call.stop(); ++repeat) {
+        for (std::size_t i = start(image, work); i < operations_.size() && !call.stop(); ++i) {
             const auto start = Clock::now();
             operations_[i]->run(work);
             best[i] = std::min(best[i], std::chrono::duration<double>(Clock::now() - start).count());
@@ -227,13 +254,13 @@ std::vector<double> Program::profile(const float* image, int repeats, int thread
     return best;
 }
 
-std::map<std::size_t, std::vector<float>> Program::trace(const float* image,
-                                                         const std::map<std::size_t, const float*>& given) const {
+std::map<std::size_t, std::vector<float>> Program::trace(const float* image, const std::map<std::size_t, const float*>& given,
+                                                         Call& call) const {
     Lease lease(*this, 1);
     AlignedBytes arena = lease.take();
-    const Workspace work{reinterpret_cast<std::byte*>(arena.data()), 1};
+    const Workspace work{reinterpret_cast<std::byte*>(arena.data()), 1, call};
     std::map<std::size_t, std::vector<float>> seen;
-    for (std::size_t i = start(image, work); i < operations_.size(); ++i) {
+    for (std::size_t i = start(image, work); i < operations_.size() && !call.stop(); ++i) {
         operations_[i]->run(work);
         for (const std::size_t index : written_[i]) {
             const Buffer& buffer = buffers_[index];

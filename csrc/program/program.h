@@ -9,7 +9,7 @@
 
 namespace rbnn {
 
-enum class Outcome { answered, image_not_finite, answer_not_finite };
+enum class Outcome { answered, image_not_finite, answer_not_finite, overflowed, interrupted };
 constexpr const char* kNotFinite = "images hold NaN or infinite values";
 
 class Program {
@@ -19,18 +19,22 @@ public:
             const Kernels& kernels);
     Program(const Program&) = delete;  // operations point into it
 
-    // `images` and `out` are N×C×H×W.  Any number of threads may call this at once.
-    Outcome run(const float* images, std::size_t count, float* out, int threads) const;
+    // `images` and `out` are N×C×H×W.  Any number of threads may call this at once.  A value that floats do not hold is no
+    // answer, wherever it comes up: what follows could hide it, and each instruction set would hide it in another way.
+    Outcome run(const float* images, std::size_t count, float* out, int threads, Call& call) const;
     // Pictures before they are normalised, where the network begins by making bytes of them; else throws Invalid.
-    Outcome run(const std::uint8_t* images, std::size_t count, float* out, int threads) const;
+    Outcome run(const std::uint8_t* images, std::size_t count, float* out, int threads, Call& call) const;
     bool takes_bytes() const { return bytes_ != nullptr; }
-    // Seconds of each operation for one picture: the least of `repeats`.  Throws Invalid where `run` would not answer, or there
-    // are no repeats.
-    std::vector<double> profile(const float* image, int repeats, int threads) const;
+    // Seconds of each operation for one picture: the least of `repeats`, or of those before the call was stopped.  Throws Invalid
+    // for a picture that is not finite, or where there are no repeats.
+    std::vector<double> profile(const float* image, int repeats, int threads, Call& call) const;
     // What each operation writes for one picture, by buffer; signs are ±1.  A buffer in `given` (height, width, channels) is
     // overwritten with those values before anything reads it: each operation can be seen at work on chosen inputs.
-    std::map<std::size_t, std::vector<float>> trace(const float* image,
-                                                    const std::map<std::size_t, const float*>& given) const;
+    std::map<std::size_t, std::vector<float>> trace(const float* image, const std::map<std::size_t, const float*>& given,
+                                                    Call& call) const;
+    // The first operation whose values floats do not hold, for one of some pictures for which `run` said so.
+    std::string find_overflow(const float* images, std::size_t count) const { return find(images, count); }
+    std::string find_overflow(const std::uint8_t* images, std::size_t count) const { return find(images, count); }
 
     const Buffer& input() const { return buffers_[input_]; }
     const Buffer& output() const { return buffers_[output_]; }
@@ -50,12 +54,15 @@ private:
     std::size_t start(const float* image, const Workspace& work) const;
     std::size_t start(const std::uint8_t* image, const Workspace& work) const;
     template <class Value>
-    Outcome run_image(const Value* image, float* out, std::byte* arena, int threads) const;
+    Outcome run_image(const Value* image, float* out, const Workspace& work) const;
     template <class Value>
-    Outcome run_all(const Value* images, std::size_t count, float* out, int threads) const;
+    Outcome run_all(const Value* images, std::size_t count, float* out, int threads, Call& call) const;
+    template <class Value>
+    std::string find(const Value* images, std::size_t count) const;
 
     std::vector<Buffer> buffers_;        // with their places; operations point into it
     std::vector<Made> operations_;
+    std::vector<std::string> names_;                 // of operations, as complaints have them
     std::vector<std::vector<std::size_t>> written_;  // buffers, by operation
     std::size_t input_, output_;
     const Buffer* bytes_ = nullptr;      // what the first operation makes of the input, if bytes may take its place

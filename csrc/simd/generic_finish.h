@@ -41,9 +41,11 @@ struct Constant {
 float activate(const Finish& f, float v, std::size_t channel) {
     switch (f.activation) {
         case Activation::clamp: return v < f.low ? f.low : (v > f.high ? f.high : v);
-        case Activation::leaky_relu: return v > 0.0f ? v : v * f.low;
-        case Activation::prelu: return v > 0.0f ? v : v * f.slope[channel];
-        case Activation::sigmoid: return static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(v))));
+        // What is not above 0 by the slope: compilers multiply all values, and none may overflow that nobody wants.
+        case Activation::leaky_relu: return v > 0.0f ? v : (v > 0.0f ? 0.0f : v) * f.low;
+        case Activation::prelu: return v > 0.0f ? v : (v > 0.0f ? 0.0f : v) * f.slope[channel];
+        // exp(700) is a number yet.
+        case Activation::sigmoid: return static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(v < -700.0f ? -700.0f : v))));
         case Activation::hardswish: {
             const float up = v + 3.0f, gate = up < 0.0f ? 0.0f : (up > 6.0f ? 6.0f : up);
             return v * gate / 6.0f;

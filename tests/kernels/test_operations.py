@@ -319,7 +319,7 @@ def test_averages_of_many_values(kernels: str, kind: str, attributes: dict[str, 
     rng, side = np.random.default_rng(0), 255
     graph = Graph(
         Input("image"), "y", {"image": Buffer("float", (side, side, 3)), "y": Buffer("float", (1, 1, 3))},
-        [Operation(kind, kind, {"x": "image"}, {"float": "y"}, {}, attributes)], {},
+        [Operation(kind, kind, {"x": "image"}, {"float": "y"}, {}, attributes)],
     )  # fmt: skip
     constant = np.full((1, 3, side, side), 0.1, np.float32)
     np.testing.assert_array_equal(Session(graph, kernels=kernels)(constant), np.full((1, 3), 0.1, np.float32))

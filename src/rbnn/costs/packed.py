@@ -1,7 +1,9 @@
 """What each operation of a packed network costs: bits, bytes, multiply-accumulates (MACs) and time.  No torch."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
 from rbnn.packed.session import Session
 
+LONGEST_PROFILE = 5.0
+"""Seconds, about: a large network is run less often."""
 CLOCK = 1e-9
 """Seconds that the clock can tell apart: nothing takes less."""
 
@@ -54,15 +58,20 @@ class PackedCosts:
 
     operations: list[OperationCosts]
     file_bytes: int
-    centred: list[str]
+    centred: frozenset[str]
     """Operations that subtract the mean of each picture."""
 
     def total(self, what: str) -> Any:
         """The sum of a field over all operations."""
         return sum(getattr(each, what) for each in self.operations)
 
+    @cached_property
+    def seconds(self) -> float:
+        """Of all operations."""
+        return float(self.total("seconds"))
+
     def share_of_time(self, operations: Sequence[OperationCosts]) -> float:
-        return float(sum(each.seconds for each in operations) / max(self.total("seconds"), CLOCK))
+        return float(sum(each.seconds for each in operations) / max(self.seconds, CLOCK))
 
 
 def packed_costs(graph: Graph, file_bytes: int, threads: int = 1, repeats: int = 50) -> PackedCosts:
@@ -71,10 +80,13 @@ def packed_costs(graph: Graph, file_bytes: int, threads: int = 1, repeats: int =
     image = np.random.default_rng(0).normal(size=(1, *session.input_shape)).astype(np.float32)
     seen: set[int] = set()
     found = []
+    start = time.perf_counter()
+    session.profile(image, 1)
+    repeats = int(max(1, min(repeats, LONGEST_PROFILE / max(time.perf_counter() - start, CLOCK))))
     for operation, seconds in session.profile(image, repeats):
         found.append(_costs(graph, operation, seconds, seen))
         seen.update(map(id, operation.tensors.values()))
-    centred = [each.name for each in graph.operations if each.attributes.get("level") == "mean"]
+    centred = frozenset(each.name for each in graph.operations if each.attributes.get("level") == "mean")
     return PackedCosts(found, file_bytes, centred)
 
 

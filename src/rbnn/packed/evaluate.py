@@ -24,7 +24,8 @@ def evaluate(
 
 
 def _pictures(tests: ImageSet | FolderSet, side: int, batch_size: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """Where each batch begins, and its pictures as validation sees them."""
+    """Where each batch begins, and its pictures as validation sees them; fewer than asked for where they are large."""
+    batch_size = preprocess.at_once(batch_size, side, tests.channels)
     for first in range(0, len(tests), batch_size):
         if isinstance(tests, ImageSet):
             yield first, tests.images[first : first + batch_size]

@@ -69,9 +69,11 @@ class Graph:
             _check_buffer(name, buffer)
         if sum(prod(buffer.shape) for buffer in self.buffers.values()) > LARGEST_NETWORK:
             raise PackError(f"all buffers together are larger than {LARGEST_NETWORK} values")
-        for name, tensor in self.tensors.items():
-            if tensor.dtype == np.float32 and not np.isfinite(tensor).all():
-                raise PackError(f"tensor {quoted(name)} has values that are not finite")
+        arrays = {id(array): array for each in self.operations for array in each.tensors.values()}
+        odd = {at for at, array in arrays.items() if array.dtype == np.float32 and not np.isfinite(array).all()}
+        if odd:
+            name = next(name for name, array in self.tensors.items() if id(array) in odd)
+            raise PackError(f"tensor {quoted(name)} has values that are not finite")
         written = {self.input.buffer}
         for operation in self.operations:
             Site(operation, self.buffers).check(written)

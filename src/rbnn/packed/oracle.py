@@ -4,13 +4,16 @@ Pictures are (images, height, width, channels); signs are ±1 in float32, bytes 
 """
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rbnn.errors import InputError
 from rbnn.packed.graph import Graph
-from rbnn.packed.operations import Operation
+from rbnn.packed.operations import LARGEST_NETWORK, Operation
+from rbnn.text import quoted
 
 Array = NDArray[Any]
 Inputs = dict[str, Array]
@@ -23,12 +26,21 @@ def run(graph: Graph, images: Array) -> Array:
 
 
 def run_all(graph: Graph, images: Array) -> dict[str, Array]:
-    """Every buffer of the network, by name, for ``images`` (N, C, H, W)."""
+    """Every buffer of the network, by name, for ``images`` (N, C, H, W).  InputError where a value is larger than a
+    float holds, or all of them together than the memory should."""
+    values = len(images) * sum(prod(buffer.shape) for buffer in graph.buffers.values())
+    if values > LARGEST_NETWORK:
+        raise InputError(f"{len(images)} pictures have {values:,} values, at most {LARGEST_NETWORK:,} fit: give fewer")
     buffers = {graph.input.buffer: images.transpose(0, 2, 3, 1).astype(np.float32)}
     for operation in graph.operations:
         inputs = {role: buffers[name] for role, name in operation.inputs.items()}
         declared = {role: graph.buffers[name].shape for role, name in operation.outputs.items()}
-        outputs = run_operation(operation, inputs, declared, len(images))
+        try:
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                outputs = run_operation(operation, inputs, declared, len(images))
+        except FloatingPointError:
+            where = f"operation {quoted(operation.name)} ({operation.kind})"
+            raise InputError(f"{where}: its values are larger than a float holds") from None
         for role, name in operation.outputs.items():
             buffers[name] = outputs[role]
     return buffers
@@ -163,7 +175,7 @@ def activation(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
         return np.minimum(np.maximum(x, 0), 6)
     if name in ("prelu", "leaky_relu"):
         slope = tensors["slope"] if name == "prelu" else np.float32(numbers[0])
-        return np.asarray(np.where(x > 0, x, x * slope))
+        return np.asarray(np.where(x > 0, x, np.minimum(x, 0) * slope))
     if name == "sigmoid":
         return np.asarray(1 / (1 + np.exp(-x.astype(np.float64).clip(-500, 500))), np.float32)
     if name == "hardswish":

@@ -3,6 +3,7 @@
 import operator
 import os
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -12,13 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from rbnn import _core
 from rbnn.errors import ConfigError, InputError, PackError, UnknownName
 from rbnn.packed import file as packfile
+from rbnn.packed.budget import check_work
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
 from rbnn.packed.prediction import Picture, Prediction, predictions
-from rbnn.text import as_shape, plural
+from rbnn.text import LONGEST_QUOTE, as_shape, as_size, plural, quoted, shorten
 
 ENVIRONMENT = "RBNN_KERNELS"
 """Names the kernels to use instead of the best ones that this machine can run."""
+LARGEST_ANSWER = 4 << 30
+"""Bytes of all answers of a call."""
 
 
 class Session:
@@ -31,9 +35,18 @@ class Session:
     Any number of sessions and of threads may be used at once.  A session can be pickled (its network goes along, and
     the process that loads it chooses its own kernels) and used on both sides of a fork.  ``with Session(…) as net:`` or
     ``close`` frees its memory at once; else that happens when nobody refers to it any more.
+
+    ``most_work`` is what a network may ask for, in multiply-adds for a picture (``rbnn.packed.budget``).  Ctrl-C ends a
+    call.
     """
 
-    def __init__(self, network: str | Path | Graph, threads: int = 1, kernels: str | None = None) -> None:
+    def __init__(
+        self,
+        network: str | Path | Graph,
+        threads: int = 1,
+        kernels: str | None = None,
+        most_work: float | None = None,
+    ) -> None:
         try:
             self.threads = operator.index(threads)
         except TypeError:
@@ -43,8 +56,11 @@ class Session:
         if isinstance(network, Graph):
             network.check()
             self.graph, self._called = network, "the network"
-        else:
+        elif isinstance(network, str | os.PathLike):
             self.graph, self._called = packfile.read(network), str(network)
+        else:
+            raise ConfigError(f"a packed file or a graph expected, got a {type(network).__name__}")
+        check_work(self.graph, most_work)
         self._asked_for = kernels
         self._made: Any = build(self.graph, choose_kernels(kernels))
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
@@ -97,7 +113,8 @@ class Session:
         return self.graph.input.classes
 
     def __call__(self, images: ArrayLike) -> NDArray[np.float32]:
-        array = np.asarray(images)
+        array = _array(images)
+        self._check_answer(len(array) if array.ndim else 0)
         try:
             answer: NDArray[np.float32]
             if array.dtype == np.uint8 and self.takes_bytes:
@@ -106,6 +123,8 @@ class Session:
                 answer = self._program.run(self._checked(array), self.threads)
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
+        except MemoryError:
+            raise InputError(f"{len(array)} pictures at once need more memory than there is: give fewer") from None
         if answer.shape[2:] == (1, 1):
             return answer[:, :, 0, 0]
         return answer[:, :, 0] if array.ndim == 3 and answer.shape[2] == 1 else answer
@@ -128,6 +147,8 @@ class Session:
 
     def profile(self, image: ArrayLike, repeats: int = 20) -> list[tuple[Operation, float]]:
         """Each operation and its seconds for one picture, the least of ``repeats``."""
+        if not isinstance(repeats, int) or not -1 << 31 <= repeats < 1 << 31:
+            raise InputError(f"repeats must be a whole number, got {quoted(repeats)}")
         checked = self._checked(image)
         if len(checked) != 1:
             raise InputError(f"a profile takes one picture, got {len(checked)}")
@@ -141,15 +162,37 @@ class Session:
         """What the operations write, by buffer, as (N, height, width, channels), signs as ±1.  A buffer in ``given``
         gets those values before anything reads it: so each operation can be seen at work on chosen inputs."""
         numbers = {name: index for index, name in enumerate(self.graph.buffers)}
+        pictures = self._checked(images)
+        values = {name: self._given(name, array, len(pictures)) for name, array in given.items()}
         found = []
-        for index, image in enumerate(self._checked(images)):
-            chosen = {numbers[name]: np.ascontiguousarray(values[index]) for name, values in given.items()}
+        for index, image in enumerate(pictures):
+            chosen = {numbers[name]: np.ascontiguousarray(array[index]) for name, array in values.items()}
             found.append(self._program.trace(image[None], chosen))
         written = [name for operation in self.graph.operations for name in operation.outputs.values()]
         return {name: np.stack([each[numbers[name]] for each in found]) for name in written} if found else {}
 
+    def _given(self, name: str, values: ArrayLike, count: int) -> NDArray[np.float32]:
+        """Values for a buffer, of ``count`` pictures."""
+        if name not in self.graph.buffers:
+            raise UnknownName("buffer", name, self.graph.buffers)
+        array, expected = _array(values), (count, *self.graph.buffers[name].shape)
+        if array.dtype.kind not in "biuf" or array.shape != expected:
+            raise InputError(
+                f"buffer {quoted(name)} takes numbers of shape {expected}, got {array.dtype} {array.shape}"
+            )
+        return array.astype(np.float32)
+
+    def _check_answer(self, count: int) -> None:
+        """A small network can answer with large pictures: so many of them are judged before there is room for any."""
+        size = 4 * count * prod(self.graph.buffers[self.graph.output].shape)
+        if size > LARGEST_ANSWER:
+            raise InputError(
+                f"the answers to {count} pictures take {as_size(size)}, at most {as_size(LARGEST_ANSWER)} are given at "
+                "once: give fewer pictures"
+            )
+
     def _checked(self, images: ArrayLike) -> NDArray[np.float32]:
-        array = np.asarray(images)
+        array = _array(images)
         if array.dtype == np.uint8:
             array = self._normalised(self._shaped(array))
         if array.dtype != np.float32:
@@ -176,9 +219,18 @@ class Session:
         return np.ascontiguousarray(array).reshape(len(array), channels, height, width)
 
 
+def _array(values: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError) as reason:  # lists of different lengths
+        raise InputError(f"expected an array of numbers: {str(reason)[:200]}") from None
+
+
 def choose_kernels(name: str | None = None) -> str:
     """The kernels asked for, by argument or environment, else the best that this machine can run."""
     known = dict(_core.kernels())
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"kernels must be one of {', '.join(known)}, got {quoted(name)}")
     name = name or os.environ.get(ENVIRONMENT) or next(each for each, supported in known.items() if supported)
     if name not in known:
         raise UnknownName("kernels", name, known)
@@ -212,7 +264,7 @@ def _arguments(operation: Operation, numbers: dict[str, int]) -> tuple[Any, ...]
             del values[role]
     return (
         operation.kind,
-        operation.name,
+        shorten(operation.name, LONGEST_QUOTE),
         {role: numbers[name] for role, name in operation.inputs.items()},
         {role: numbers[name] for role, name in operation.outputs.items()},
         {role: np.ascontiguousarray(array) for role, array in operation.tensors.items()},

@@ -146,12 +146,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::vector<float> answer(2 * program.output().values());
         std::vector<float> image(2 * program.input().values());
         for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(i % 7) - 3.0f;
-        program.run(image.data(), 2, answer.data(), threads);
+        rbnn::Call call;
+        program.run(image.data(), 2, answer.data(), threads, call);
         ++run_on_floats;
         if (program.takes_bytes()) {
             std::vector<std::uint8_t> bytes(image.size());
             for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 37);
-            program.run(bytes.data(), 2, answer.data(), threads);
+            program.run(bytes.data(), 2, answer.data(), threads, call);
             ++run_on_bytes;
         }
     } catch (const rbnn::Invalid&) {

@@ -1,0 +1,63 @@
+// One call of a network, as all threads see it that work on it.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "base/float_flags.h"
+#include "base/threads.h"
+
+namespace rbnn {
+
+class Call {
+public:
+    Call() = default;
+    // `interrupted` is asked ten times a second, and only in the thread that has made the call.
+    explicit Call(std::function<bool()> interrupted) : interrupted_(std::move(interrupted)) {}
+    Call(const Call&) = delete;
+
+    // Whether to leave the work as it is.  Asked between pieces of it, by whoever does them; once it is true it stays so.  `work`:
+    // about how many values a piece has; the clock is read when some have come together.
+    bool stop(std::size_t work = kPiece) {
+        if (stopped()) return true;
+        if (!interrupted_ || std::this_thread::get_id() != caller_ || (done_ += work) < kPiece) return false;
+        done_ = 0;
+        const Clock::time_point now = Clock::now();
+        if (now - last_ < kPeriod) return false;
+        last_ = now;
+        if (interrupted_()) stopped_.store(true, std::memory_order_relaxed);
+        return stopped();
+    }
+    bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
+
+    // Whether a value was infinite or no number, in a thread that helped.
+    std::atomic<bool> overflowed{false};
+
+private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::milliseconds kPeriod{100};
+    static constexpr std::size_t kPiece = 1 << 20;
+
+    std::function<bool()> interrupted_;
+    std::thread::id caller_ = std::this_thread::get_id();
+    Clock::time_point last_ = Clock::now();
+    std::size_t done_ = 0;  // since the clock was read
+    std::atomic<bool> stopped_{false};
+};
+
+// parallel_for, for arithmetic: the call learns what overflows in other threads.
+template <class Body>
+void calculate(std::size_t count, std::size_t grain, int threads, Call& call, const Body& body) {
+    if (threads <= 1) {
+        if (count > 0) body(0, count);
+        return;
+    }
+    parallel_for(count, grain, threads, [&](std::size_t begin, std::size_t end) {
+        const FloatFlags flags;
+        body(begin, end);
+        if (flags.overflowed()) call.overflowed = true;
+    });
+}
+
+}  // namespace rbnn

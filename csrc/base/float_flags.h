@@ -1,0 +1,52 @@
+// Whether arithmetic has left what floats hold.
+#pragma once
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#elif !defined(__aarch64__)
+#include <cfenv>
+#endif
+
+namespace rbnn {
+
+// What this thread's arithmetic raises from here on: processors note that a result was infinite or no number, vectors included, at
+// no cost.  Flags that were raised before are there again at the end.
+class FloatFlags {
+public:
+    FloatFlags() : before_(read()) { write(before_ & ~kAll); }
+    ~FloatFlags() { write(before_ | read()); }
+    FloatFlags(const FloatFlags&) = delete;
+
+    bool overflowed() const { return (read() & kAll) != 0; }
+
+private:
+#if defined(__x86_64__)
+    using Register = unsigned;
+    static constexpr Register kAll = 0x01 | 0x04 | 0x08;  // invalid, division by zero, overflow
+    static Register read() { return _mm_getcsr(); }
+    static void write(Register value) { _mm_setcsr(value); }
+#elif defined(__aarch64__)
+    using Register = unsigned long;
+    static constexpr Register kAll = 0x01 | 0x02 | 0x04;
+    static Register read() {
+        Register value;
+        asm volatile("mrs %0, fpsr" : "=r"(value));
+        return value;
+    }
+    static void write(Register value) { asm volatile("msr fpsr, %0" : : "r"(value)); }
+#else
+    using Register = int;
+#if defined(FE_OVERFLOW) && defined(FE_INVALID) && defined(FE_DIVBYZERO)
+    static constexpr Register kAll = FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW;
+#else
+    static constexpr Register kAll = 0;  // a machine without flags: only an answer that is not finite is noticed
+#endif
+    static Register read() { return std::fetestexcept(kAll); }
+    static void write(Register value) {
+        std::feclearexcept(kAll);
+        std::feraiseexcept(value);
+    }
+#endif
+    Register before_;
+};
+
+}  // namespace rbnn

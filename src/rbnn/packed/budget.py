@@ -1,0 +1,61 @@
+"""How much a network may ask for: a file of a few hundred bytes could else take the afternoon."""
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from rbnn.errors import ConfigError, PackError
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Buffer, Operation
+from rbnn.text import as_count
+
+MOST_WORK = 10**11
+"""For one picture, unless told otherwise: some fifty times what a ResNet-18 asks for at 224 × 224."""
+LEAST_WORK = 1 << 24
+"""What each operation counts for at least: that there are many of them costs, too."""
+ENVIRONMENT = "RBNN_MOST_WORK"
+"""Names another limit."""
+
+
+def work(graph: Graph) -> int:
+    """Multiply-adds of convolutions, taps of pools, values of everything else, for one picture of a checked graph."""
+    return sum(max(_of_operation(each, graph.buffers), LEAST_WORK) for each in graph.operations)
+
+
+def check_work(graph: Graph, most: float | None) -> None:
+    """Raises PackError where the graph asks for more than ``most``, else the environment's limit, else MOST_WORK."""
+    limit = _limit() if most is None else most
+    if (wanted := work(graph)) > limit:
+        raise PackError(
+            f"the network asks for {as_count(wanted)} multiply-adds a picture, where each of its "
+            f"{len(graph.operations):,} operations counts for {as_count(LEAST_WORK)} at least; allowed are "
+            f"{as_count(int(limit))}. If you trust it, set the environment variable {ENVIRONMENT}, or most_work of a "
+            f"Session, to {wanted} or inf"
+        )
+
+
+def _limit() -> float:
+    text = os.environ.get(ENVIRONMENT, "")
+    try:
+        limit = float(text or MOST_WORK)
+    except ValueError:
+        limit = 0.0
+    if not limit > 0:
+        raise ConfigError(f"{ENVIRONMENT} must be a positive number, got {text!r}")
+    return limit
+
+
+def _of_operation(operation: Operation, buffers: Mapping[str, Buffer]) -> int:
+    written = int(np.prod(buffers[next(iter(operation.outputs.values()))].shape))
+    values = max(written, *(int(np.prod(buffers[name].shape)) for name in operation.inputs.values()), 0)
+    if "weight" in operation.tensors:
+        weight = operation.tensors["weight"]
+        channels = 8 * weight.shape[3] if operation.kind == "binary_conv" else weight.shape[3]
+        return written * int(weight.shape[1] * weight.shape[2] * channels)
+    if "kernel" in operation.attributes:
+        return written * int(np.prod(operation.attributes["kernel"]))
+    if "size" in operation.attributes:  # cells may overlap by a row and a column
+        sides = zip(buffers[operation.inputs["x"]].shape[:2], operation.attributes["size"], strict=True)
+        return written * int(np.prod([-(-side // count) + 1 for side, count in sides]))
+    return values

@@ -1,0 +1,202 @@
+"""What a session refuses: arrays that are none, too much work, values that no float holds; and Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packed_networks import small_network
+
+from rbnn import _core
+from rbnn.errors import ConfigError, InputError, PackError, RbnnError
+from rbnn.packed import oracle
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
+from rbnn.packed.session import Session
+
+KERNELS = [name for name, supported in _core.kernels() if supported]
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(count, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"nope": np.zeros((2, 8, 8, 16), np.float32)}, "unknown buffer 'nope': "),
+        ({"a": np.zeros((2, 8, 8, 15), np.float32)}, r"'a' takes numbers of shape \(2, 8, 8, 16\), got .*15\)"),
+        ({"a": np.zeros((1, 8, 8, 16), np.float32)}, r"got float32 \(1, 8, 8, 16\)"),
+        ({"a": [[1, 2], [3]]}, "expected an array of numbers"),
+        ({"a": None}, "got object"),
+        ({"a": ["x"]}, "got <U1"),
+    ],
+)
+def test_a_trace_of_what_cannot_be(given: Any, what: str) -> None:
+    with pytest.raises(RbnnError, match=what):
+        Session(small_network()).trace(images(2), given)
+
+
+def test_lists_of_different_lengths_are_no_pictures() -> None:
+    session, ragged = Session(small_network()), [[1.0, 2.0], [3.0]]
+    for call in (session, session.profile, lambda pictures: session.trace(pictures, {})):
+        with pytest.raises(InputError, match="expected an array of numbers"):
+            call(ragged)
+
+
+@pytest.mark.parametrize("repeats", [1.5, "3", 10**30])
+def test_a_profile_is_repeated_whole_times(repeats: Any) -> None:
+    with pytest.raises(InputError, match="repeats must be a whole number"):
+        Session(small_network()).profile(images(1), repeats)
+
+
+@pytest.mark.parametrize("network", [5, None, b"net.rbnn"])
+def test_a_session_of_what_is_no_network(network: Any) -> None:
+    with pytest.raises(ConfigError, match="a packed file or a graph expected"):
+        Session(network)
+
+
+def test_kernels_are_named_by_words() -> None:
+    with pytest.raises(ConfigError, match="kernels must be one of"):
+        Session(small_network(), kernels=["avx2"])  # type: ignore[arg-type]
+
+
+def overflowing(activation: list[Any], spread: float = 3e37) -> Graph:
+    """Sums of up to 576 products, half of them negative: some are infinite, or no number, before the activation."""
+    rng, shape = np.random.default_rng(0), (8, 8, 64)
+    weight = (spread * np.sign(rng.normal(size=(64, 3, 3, 64)))).astype(np.float32)
+    buffers = {"image": Buffer("float", shape), "y": Buffer("float", shape)}
+    attributes = {"kernel": [3, 3], "padding": [1, 1], "activation": activation}
+    operations = [Operation("float_conv", "big", {"x": "image"}, {"float": "y"}, {"weight": weight}, attributes)]
+    return Graph(Input("image"), "y", buffers, operations)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("activation", [["hardtanh", -1.0, 1.0], ["sigmoid"], ["relu6"]], ids=lambda a: a[0])
+def test_what_no_float_holds_is_no_answer(kernels: str, threads: int, activation: list[Any]) -> None:
+    """Also where an activation would hide it: each instruction set would make something else of it."""
+    graph = overflowing(activation)
+    pictures = 10 * np.random.default_rng(1).normal(size=(3, 64, 8, 8)).astype(np.float32)
+    for count in (1, 3):
+        with pytest.raises(InputError, match=r"'big' \(float_conv\): its values are larger than a float holds"):
+            Session(graph, threads, kernels)(pictures[:count])
+    with pytest.raises(InputError, match=r"'big' \(float_conv\): its values are larger than a float holds"):
+        oracle.run(graph, pictures)
+    fine = Session(graph, threads, kernels)(pictures * np.float32(1e-4))
+    np.testing.assert_allclose(fine, oracle.run(graph, pictures * np.float32(1e-4)), atol=1e-4)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("activation", [["sigmoid"], ["leaky_relu", 100.0], ["prelu"]], ids=lambda a: a[0])
+def test_large_values_that_an_activation_keeps_are_answered(kernels: str, activation: list[Any]) -> None:
+    """Nothing is called too large that nobody computes: exp of a large number, the slope times what is above 0."""
+    shape = (1, 1, 67)
+    tensors = {"slope": np.full(67, 100, np.float32)} if activation == ["prelu"] else {}
+    operations = [
+        Operation("activation", "a", {"x": "image"}, {"float": "y"}, tensors, {"activation": activation}),
+    ]
+    graph = Graph(Input("image"), "y", {"image": Buffer("float", shape), "y": Buffer("float", shape)}, operations)
+    values = np.full((1, 67), 3e38, np.float32)
+    values[0, ::2] = -3e38 if activation == ["sigmoid"] else -1e30
+    np.testing.assert_array_equal(Session(graph, kernels=kernels)(values), oracle.run(graph, values[:, :, None, None]))
+
+
+def slow_network(kernel: int = 255) -> Graph:
+    """A few hundred bytes in a file, 10¹² multiply-adds."""
+    side = 2048
+    weight = np.ones((1, kernel, kernel, 1), np.int8)
+    buffers = {"image": Buffer("float", (side, side, 1)), "y": Buffer("float", (side, side, 1))}
+    attributes = {"kernel": [kernel, kernel], "padding": [kernel // 2, kernel // 2]}
+    operations = [Operation("float_conv", "slow", {"x": "image"}, {"float": "y"}, {"weight": weight}, attributes)]
+    return Graph(Input("image"), "y", buffers, operations)
+
+
+def test_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PackError, match=r"asks for 273 G multiply-adds .* set the environment"):
+        Session(slow_network())
+    Session(slow_network(), most_work=float("inf"))
+    with pytest.raises(PackError, match=r"allowed are 1\.00 M"):
+        Session(small_network(), most_work=1e6)
+    monkeypatch.setenv("RBNN_MOST_WORK", "3e11")
+    Session(slow_network())
+    monkeypatch.setenv("RBNN_MOST_WORK", "much")
+    with pytest.raises(ConfigError, match="RBNN_MOST_WORK must be a positive number, got 'much'"):
+        Session(slow_network())
+
+
+def test_many_operations_are_much_work() -> None:
+    buffers = {f"x{i}": Buffer("float", (1, 1, 1)) for i in range(7000)}
+    steps = [Operation("add", "add", {"a": f"x{i}", "b": f"x{i}"}, {"float": f"x{i + 1}"}) for i in range(6999)]
+    with pytest.raises(PackError, match="6,999 operations"):
+        Session(Graph(Input("x0"), "x6999", buffers, steps))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", ["float_conv", "max_pool", "adaptive_avg_pool"])
+def test_ctrl_c_ends_a_call(threads: int, kind: str) -> None:
+    graph = slow_network()
+    if kind == "max_pool":
+        attributes = {"kernel": [255, 255], "stride": [1, 1], "padding": [127, 127]}
+        steps = [Operation("max_pool", "slow", {"x": "image"}, {"float": "y"}, {}, attributes)]
+        graph = replace(graph, operations=steps)
+    elif kind == "adaptive_avg_pool":
+        steps = [
+            Operation(kind, f"slow{i}", {"x": "image" if i == 0 else f"y{i - 1}"}, {"float": f"y{i}"}, {},
+                      {"size": [2048, 2048]})
+            for i in range(60)
+        ]  # fmt: skip
+        buffers = graph.buffers | {f"y{i}": Buffer("float", (2048, 2048, 1)) for i in range(60)}
+        graph = replace(graph, operations=steps, buffers=buffers, output="y59")
+    session = Session(graph, threads, most_work=float("inf"))
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        session(np.zeros((1, 1, 2048, 2048), np.float32))
+    timer.join()
+    assert time.monotonic() - start < 10
+    assert Session(small_network(), threads)(images(2)).shape == (2, 5)
+
+
+def test_large_answers_are_judged_before_there_is_room_for_them() -> None:
+    side = 11_585  # about 2²⁷ values
+    buffers = {"image": Buffer("float", (1, 1, 1)), "y": Buffer("float", (side, side, 1))}
+    attributes = {"before": [0, 0, 0], "after": [side - 1, side - 1, 0]}
+    graph = Graph(
+        Input("image"), "y", buffers, [Operation("pad", "pad", {"x": "image"}, {"float": "y"}, {}, attributes)]
+    )
+    with pytest.raises(InputError, match=r"the answers to 12 pictures take 6442\.\d+ MB, at most .* give fewer"):
+        Session(graph)(np.zeros((12, 1, 1, 1), np.float32))
+    with pytest.raises(InputError, match=r"12 pictures have .* values"):
+        oracle.run(graph, np.zeros((12, 1, 1, 1), np.float32))
+
+
+def test_more_threads_than_the_system_allows() -> None:
+    """Under a limit of memory a thousand threads, or a thousand arenas, cannot be had: fewer do the work."""
+    code = """
+import resource
+import numpy as np
+from packed_networks import small_network
+from rbnn.packed.session import Session
+
+mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + (1 << 28),) * 2)
+images = np.random.default_rng(0).normal(size=(50, 3, 8, 8)).astype(np.float32)
+answers = [Session(small_network(), threads)(images) for threads in (1, 1000)]
+assert np.array_equal(*answers)
+"""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("needs /proc to know how much memory is mapped")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
