@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -35,7 +36,7 @@ def start(
     signals: tuple[int, ...] = (),
     whom: str = "itself",
 ) -> BaseProcess:
-    """``rbnn WORDS``.  ``whom`` (itself, its group of processes, or one of its workers) gets the signals the
+    """``rbnn WORDS``.  ``whom`` (itself, or one of its workers) gets the signals the
     ``count``-th time that it comes to the moment; ``said`` gets what it prints."""
     process = server().Process(target=run, args=(words, said, moment, count, signals, whom))
     process.start()
@@ -77,8 +78,6 @@ def run(words: list[str], said: Path, moment: str, count: int, signals: tuple[in
 def _send(number: int, whom: str) -> None:
     if whom == "itself":
         os.kill(os.getpid(), number)
-    elif whom == "group":
-        os.killpg(0, number)
     else:
         worker = multiprocessing.active_children()[0]
         assert worker.pid is not None
@@ -132,6 +131,19 @@ def _watch(come: Callable[[str], None]) -> None:
     loop.evaluate = watched_evaluate
     log.RunLog.add = watched_add  # type: ignore[method-assign]
     checkpoint.write_whole = watched_write
+
+
+def send_to_group(process: BaseProcess, number: int) -> None:
+    """To a run that stops itself, and to its workers: from outside, as a terminal and a queue of jobs do it."""
+    assert process.pid is not None
+    stat = Path(f"/proc/{process.pid}/stat")
+    until = time.monotonic() + 120
+    while stat.read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < until, "the run did not come to the moment"
+        time.sleep(0.05)
+    os.killpg(process.pid, number)
+    time.sleep(0.5)  # whoever dies of it is dead before the run goes on
+    os.kill(process.pid, signal.SIGCONT)
 
 
 def code_of(process: BaseProcess, seconds: float = 120) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults import Fault
-from killed_run import INT, KILL, TERM, code_of, start
+from killed_run import INT, KILL, TERM, code_of, send_to_group, start
 from PIL import Image
 from runs import assert_same_run, state_of
 
@@ -48,7 +48,9 @@ def test_a_signal_to_the_whole_group(
 ) -> None:
     out, said = tmp_path / "run", tmp_path / "said"
     with fault("signal to a run and its workers"):
-        assert code_of(start(command(out, pictures), said, "step", STEPS + 2, (sent,), "group")) == 130
+        run = start(command(out, pictures), said, "step", STEPS + 2, (signal.SIGSTOP,))
+        send_to_group(run, sent)
+        assert code_of(run) == 130, said.read_text()
         assert said.read_text().splitlines() == [f"stopped; continue with: rbnn train {out} --resume", "interrupted"]
         assert (state_of(out / "last.pt")["epoch"], state_of(out / "last.pt")["step"]) == (1, 2)
         assert code_of(start(["train", str(out), "--resume"], tmp_path / "said after")) == 0
