@@ -11,6 +11,7 @@ from rbnn.cli import main
 from rbnn.text import shorten
 from rbnn.training import checkpoint
 from rbnn.training.config import TrainConfig
+from rbnn.training.contract import InputContract
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -35,7 +36,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 def run(tmp_path: Path) -> Path:
     """The run directory of an untrained network for 12×12 grey pictures of seven classes."""
     config = TrainConfig(model="resnet20", method="xnor-net")
-    contract = checkpoint.InputContract(1, 12, (0.5,), (0.5,), tuple("abcdefg"))
+    contract = InputContract(1, 12, (0.5,), (0.5,), tuple("abcdefg"))
     checkpoint.save(tmp_path / checkpoint.BEST, config, contract, checkpoint.build(config, contract))
     return tmp_path
 

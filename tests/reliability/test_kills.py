@@ -16,7 +16,7 @@ from killed_run import INT, KILL, MOMENTS, TERM, code_of, start
 from runs import assert_same_run, log_of
 from short_runs import EPOCHS, command
 
-from rbnn.training.loop import _stop_on_signal
+from rbnn.training.stopping import stop_on_signal
 
 ENDS = {0, 130, 1, -KILL, -TERM, -INT}
 """Exit codes after a signal.  1 is that of an interpreter that was interrupted before it came to us; a bug of ours ends
@@ -136,7 +136,7 @@ def stopped_by_two(line: int) -> bool:
         return trace
 
     try:
-        with _stop_on_signal() as stop:
+        with stop_on_signal() as stop:
             sys.settrace(trace)
             signal.raise_signal(signal.SIGINT)
             sys.settrace(before)

@@ -11,8 +11,9 @@ from rbnn.errors import CheckpointError
 from rbnn.nn import BinaryConv2d
 from rbnn.report.layers import EDGES, GAUSSIAN_ANGLE, GAUSSIAN_COSINE, GAUSSIAN_NEAR_ONE, Layer, layers
 from rbnn.report.run_directory import Run, read_runs
-from rbnn.training.checkpoint import InputContract, Network
+from rbnn.training.checkpoint import Network
 from rbnn.training.config import TrainConfig
+from rbnn.training.contract import InputContract
 
 
 def run_of(model: torch.nn.Module, **more: object) -> Run:

@@ -16,6 +16,7 @@ from rbnn.reproduce.plan import Budget, Run, make_budget, plan
 from rbnn.reproduce.tables import TABLES, PaperTable, find_table
 from rbnn.training import checkpoint
 from rbnn.training.batches import Batches
+from rbnn.training.contract import InputContract
 
 every_table = pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
 
@@ -53,7 +54,7 @@ def test_rows_share_budget_data_order_and_initial_weights(table: PaperTable) -> 
     )
     assert len({tuple(getattr(run.config, name) for name in (*fields, "data")) for run in runs}) == 1
     digits = data.load("digits", None, "train")
-    contract = checkpoint.InputContract.of(digits, 0)
+    contract = InputContract.of(digits, 0)
     first: dict[str, dict[str, Tensor]] = {}
     batches: list[tuple[Tensor, Tensor]] = []
     for run in runs:

@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 
 import tyro
 
 from rbnn.cli._packed import cores
 from rbnn.data import FolderSet, ImageSet
-from rbnn.errors import ConfigError, DataError
+from rbnn.errors import CheckpointError, ConfigError, DataError
 from rbnn.packed.find import find_net, is_packed
 
 
@@ -67,7 +68,12 @@ def _trained(options: Eval) -> tuple[dict[str, float], int, str]:
     here = Processes(0, 1, choose_device(options.device))
     batches = Batches(tests, options.batch_size, train=False, seed=0, image_size=contract.image_size, workers=2)
     model = network.model.to(here.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return evaluate(model, batches, here), len(tests), tests.name
+    found = evaluate(model, batches, here)
+    if not isfinite(found["loss"]):
+        raise CheckpointError(
+            f"{options.net} gives answers that are not finite: its weights overflow on these pictures"
+        )
+    return found, len(tests), tests.name
 
 
 def _packed(options: Eval) -> tuple[dict[str, float], int, str]:
@@ -94,10 +100,16 @@ def _packed(options: Eval) -> tuple[dict[str, float], int, str]:
 def _tests(
     options: Eval, name: str, classes: tuple[str, ...], channels: int, named: bool = True
 ) -> ImageSet | FolderSet:
-    """The test set, if it is one that the network has been trained for: the same classes, or as many without names."""
+    """The test set, if it is one that the network has been trained for: the same classes, or as many without names.
+    Labels are numbered as the network numbers its classes."""
+    import numpy as np
+
     from rbnn import data
 
     tests = data.load(name, options.data_dir, "test")
+    if named and tests.classes != classes and sorted(tests.classes) == sorted(classes):
+        places = np.array([classes.index(each) for each in tests.classes], np.int64)
+        tests = replace(tests, classes=classes, labels=places[tests.labels])
     same = tests.classes == classes if named else len(tests.classes) == len(classes)
     if not same or tests.channels != channels:
         raise DataError(

@@ -51,7 +51,7 @@ def run(options: Predict) -> None:
         for path, prediction in zip(options.images, seen, strict=True)
     ]
     if options.json:
-        print(json.dumps(answers, indent=2))
+        print(json.dumps(answers, indent=2, allow_nan=False))
     else:
         _print(answers)
 

@@ -25,8 +25,9 @@ from rbnn.errors import CheckpointError, ConfigError, UnknownName
 from rbnn.models import MODELS
 from rbnn.nn import binary_layers
 from rbnn.training import checkpoint
-from rbnn.training.checkpoint import InputContract
+from rbnn.training.checkpoint_schema import check_plain
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
+from rbnn.training.contract import InputContract
 
 RECIPES = {
     "resnet20": "cifar10-resnet20-rbnn",
@@ -81,7 +82,7 @@ def import_checkpoint(path: Path, model: str = "", classes: tuple[str, ...] = ()
     network = checkpoint.build(config, contract)
     # What they do not keep in a layer: the epoch of its last rotation, and e/E, which decides on gradients alone.
     done = state.get("epoch")
-    last = max(done - 1, 0) if isinstance(done, int) else config.epochs
+    last = max(done - 1, 0) if type(done) is int and 0 <= done < 2**31 else config.epochs
     for layer, module in binary_layers(network):
         module.method.progress = min(last / config.epochs, 1.0)
         weights[f"{layer}.method._extra_state"] = module.method.get_extra_state()
@@ -97,6 +98,8 @@ def _state_dict(path: Path, state: Any) -> dict[str, Tensor]:
     found = state.get("state_dict", state) if isinstance(state, dict) else None
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise CheckpointError(f"{path} is not a checkpoint of the authors' release: it lacks the key 'state_dict'")
+    for key, value in found.items():
+        check_plain(str(key), value, path)
     named = {str(key).removeprefix("module."): value for key, value in found.items()}
     if not any(key.endswith(".rotate") for key in named):
         raise CheckpointError(f"{path} is not a checkpoint of the authors' release: no layer has the key 'rotate'")

@@ -17,8 +17,9 @@ from rbnn.packed import file as packfile
 from rbnn.packed import pretrained
 from rbnn.packed.find import find_net, is_packed
 from rbnn.packed.graph import Graph
-from rbnn.training.checkpoint import InputContract, Network, build, load_network
+from rbnn.training.checkpoint import Network, build, load_network
 from rbnn.training.config import TrainConfig
+from rbnn.training.contract import InputContract
 from rbnn.training.start import take_over
 from rbnn.training.statistics import set_statistics
 

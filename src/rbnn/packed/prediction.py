@@ -82,6 +82,8 @@ def predictions(
     for first in range(0, len(pictures), at_once):
         values = np.stack([_values(graph, each, called) for each in pictures[first : first + at_once]])
         logits = answer(values).astype(np.float64)
+        if not np.isfinite(logits).all():
+            raise InputError(f"{called} gives answers that are not finite: its numbers overflow on these pictures")
         weights = np.exp(logits - logits.max(1, keepdims=True))
         for row in weights / weights.sum(1, keepdims=True):
             yield Prediction(classes, row)

@@ -10,39 +10,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from rbnn.data import FolderSet, ImageSet
-from rbnn.errors import CheckpointError, ConfigError, DamagedCheckpoint, UnknownName
+from rbnn.errors import CheckpointError, ConfigError, DamagedCheckpoint, RbnnError
 from rbnn.files import keep_as, write_whole
 from rbnn.models import create_model
-from rbnn.training.config import TrainConfig, as_table, from_table
+from rbnn.nn import binary_layers
+from rbnn.training.checkpoint_schema import VERSION, check_description, check_version, check_weights
+from rbnn.training.config import TrainConfig, as_table
+from rbnn.training.contract import InputContract
 
-VERSION = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
-LARGEST_SIDE, MOST_CHANNELS = 1024, 4
-"""Of the pictures that a checkpoint may ask for: a network's size follows from them, and a file may say anything."""
-
-
-@dataclass(frozen=True)
-class InputContract:
-    """What the network expects and what its answers mean."""
-
-    channels: int
-    image_size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    classes: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if not (1 <= self.channels <= MOST_CHANNELS and 1 <= self.image_size <= LARGEST_SIDE):
-            raise ConfigError(f"no pictures have {self.channels} channels and a side of {self.image_size}")
-        if not len(self.mean) == len(self.std) == self.channels or not self.classes:
-            raise ConfigError("a mean and a std per channel and the names of the classes expected")
-
-    @classmethod
-    def of(cls, dataset: ImageSet | FolderSet, image_size: int) -> "InputContract":
-        return cls(dataset.channels, image_size or dataset.image_size, dataset.mean, dataset.std, dataset.classes)
 
 
 @dataclass(frozen=True)
@@ -120,12 +98,7 @@ def read(path: Path, foreign: bool = False) -> Any:
 
 def load_state(path: Path) -> dict[str, Any]:
     """The contents of a checkpoint, checked to be one of ours."""
-    state = read(path)
-    if not isinstance(state, dict) or "rbnn" not in state:
-        raise CheckpointError(f"{path} is not a checkpoint of rbnn: it lacks the key 'rbnn'")
-    if state["rbnn"] != VERSION:
-        raise CheckpointError(f"{path} has checkpoint version {state['rbnn']!r}, this rbnn reads {VERSION}")
-    return state  # type: ignore[no-any-return]
+    return check_version(read(path), path)
 
 
 def _check_container(path: Path, file: BinaryIO) -> None:
@@ -169,11 +142,8 @@ def load_last(directory: Path) -> tuple[dict[str, Any], str]:
 
 def load_contract(directory: Path) -> InputContract:
     """What the network of a run that was interrupted expects."""
-    state, _ = load_last(directory)
-    try:
-        return InputContract(**state["contract"])
-    except (KeyError, TypeError, ConfigError) as error:
-        raise CheckpointError(f"the checkpoint in {directory} does not describe its pictures: {error}") from None
+    state, trouble = load_last(directory)
+    return check_description(state, directory / (PREVIOUS if trouble else LAST))[1]
 
 
 def load_network(path: Path) -> Network:
@@ -184,11 +154,10 @@ def load_network(path: Path) -> Network:
             raise CheckpointError(f"{path} holds neither {BEST} nor {LAST}: expected a run directory of `rbnn train`")
         path = found[0]
     state = load_state(path)
+    config, contract = check_description(state, path)
     try:
-        config = from_table(state["config"], source=f"checkpoint {path}")
-        contract = InputContract(**state["contract"])
         model = build(config, contract)
-    except (KeyError, TypeError, AttributeError, RuntimeError, ConfigError, UnknownName) as error:
+    except (RuntimeError, RbnnError) as error:  # options that fit no network, or one beyond the memory
         raise CheckpointError(f"{path} does not describe a network: {error}") from None
     load_weights(model, _kept_weights(state), path)
     return Network(model, config, contract, state)
@@ -202,23 +171,11 @@ def _kept_weights(state: dict[str, Any]) -> Any:
 
 def load_weights(model: nn.Module, weights: Any, path: Path) -> None:
     """Load a state dict; one of another network is refused with the first difference named."""
-    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
-        raise CheckpointError(f"{path} holds no weights: expected a table of tensors")
-    own = model.state_dict()
-    for name in own | weights:
-        if name not in own or name not in weights:
-            where = "only in the checkpoint" if name not in own else "not in the checkpoint"
-            raise CheckpointError(f"{path} is of another network: {name} is {where}")
-        if name.endswith("._extra_state"):  # of a method, which reads it itself
-            continue
-        if own[name].shape != weights[name].shape:
-            raise CheckpointError(
-                f"{path} is of another network: {name} has shape {tuple(weights[name].shape)}, "
-                f"expected {tuple(own[name].shape)}"
-            )
-        if own[name].is_floating_point() and not bool(torch.isfinite(weights[name]).all()):
-            raise CheckpointError(f"{path} holds values of {name} that are not finite: its training went wrong")
+    check_weights(weights, model, path)
     try:
         model.load_state_dict(weights)
     except (RuntimeError, ConfigError) as error:
         raise CheckpointError(f"{path} is of another network: {str(error).splitlines()[-1].strip()}") from None
+    for name, layer in binary_layers(model):
+        if layer.method.progress is not None and not 0 <= layer.method.progress <= 1:
+            raise CheckpointError(f"{path} holds a progress of {name} outside 0 to 1: {layer.method.progress:g}")

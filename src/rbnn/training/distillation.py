@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rbnn.errors import ConfigError
-from rbnn.training.checkpoint import InputContract, load_network
+from rbnn.training.checkpoint import load_network
+from rbnn.training.contract import InputContract
 
 
 class Teacher:
@@ -16,10 +17,9 @@ class Teacher:
     def __init__(self, path: Path, contract: InputContract, device: torch.device) -> None:
         with torch.random.fork_rng(devices=[]):  # the pupil's random numbers are the same with and without a teacher
             network = load_network(path)
-        if network.contract != contract:
+        if different := network.contract.difference(contract):
             raise ConfigError(
-                f"teacher {path} was trained for other pictures or classes: expected {_said(contract)}, "
-                f"got {_said(network.contract)}; train one on the same data set"
+                f"teacher {path} was trained for other pictures or classes, {different}: train one on the same data"
             )
         self.model = network.model.to(device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
 
@@ -28,11 +28,6 @@ class Teacher:
         """Its logits."""
         logits: Tensor = self.model(images)
         return logits
-
-
-def _said(contract: InputContract) -> str:
-    size = f"{contract.channels}×{contract.image_size}×{contract.image_size}"
-    return f"{size} normalised by {contract.mean} and {contract.std} in {len(contract.classes)} classes"
 
 
 def distillation_loss(logits: Tensor, taught: Tensor, labels: Tensor, share: float, temperature: float) -> Tensor:

@@ -15,6 +15,7 @@ from rbnn.errors import CheckpointError
 from rbnn.files import write_whole
 from rbnn.functional import angle, flip_rate, relative_quantisation_error, sign
 from rbnn.nn import binary_layers
+from rbnn.text import quoted
 
 Signs = dict[str, NDArray[np.uint64]]
 """Packed signs of each binary layer, one row per filter."""
@@ -80,6 +81,12 @@ def save_signs(path: Path, signs: Signs) -> None:
 
 def load_signs(path: Path) -> Signs:
     try:
-        return safetensors.numpy.load_file(path)
+        signs = safetensors.numpy.load_file(path)
     except (OSError, SafetensorError, MemoryError) as error:
         raise CheckpointError(f"cannot read the initial signs in {path}: {error}") from None
+    except (AttributeError, KeyError, TypeError, ValueError):  # types that NumPy does not have, such as float8
+        raise CheckpointError(f"cannot read the initial signs in {path}: expected 64-bit words") from None
+    for name, words in signs.items():
+        if words.dtype != np.uint64:
+            raise CheckpointError(f"cannot read the initial signs in {path}: {quoted(name)} is not of 64-bit words")
+    return signs

@@ -10,6 +10,9 @@ from rbnn.files import write_whole
 
 LOG = "log.jsonl"
 LARGEST_LOG = 1 << 28
+LARGEST_NUMBER = 1e30
+"""Beyond any loss that training survives; figures are drawn and averages made of them."""
+MOST_EPOCHS = 1 << 31
 NUMBERS = ("lr", "loss", "train_top1", "test_loss", "top1", "top5")
 """What every epoch of a log has, beside the figures of its layers.  The last three are of the test set.  In a run with
 held-out images (``evaluated_on`` is ``validation``) they are of those, and its last epoch has ``last_test_top1``."""
@@ -35,7 +38,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
             if number == len(lines):
                 break
             entry = None
-        if not isinstance(entry, dict) or not isinstance(entry.get("epoch"), int):
+        if not isinstance(entry, dict) or type(entry.get("epoch")) is not int or not 0 <= entry["epoch"] < MOST_EPOCHS:
             raise CheckpointError(f"{path}, line {number} is not of an epoch: the log was changed by another program")
         _check(entry, path)
         epochs.append(entry)
@@ -49,19 +52,27 @@ def _check(entry: dict[str, Any], path: Path) -> None:
         numbers += [value for figures in layers.values() for value in figures.values()]
     else:
         numbers.append(None)
-    if not all(isinstance(number, int | float) for number in numbers):
+    if not all(_is_number(number) for number in numbers):
         raise CheckpointError(
             f"{path}, epoch {entry['epoch']} lacks numbers: each of {', '.join(NUMBERS)} and those of the layers are "
             "expected, as `rbnn train` writes them"
         )
 
 
-class RunLog:
-    """Appends epochs; starting again at an epoch drops what was logged of it and later ones."""
+def _is_number(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and abs(float(value)) <= LARGEST_NUMBER  # NaN is not
+    except OverflowError:  # a whole number beyond any float
+        return False
 
-    def __init__(self, directory: Path, first_epoch: int) -> None:
+
+class RunLog:
+    """Appends epochs from ``first_epoch`` on to what the run has ``logged`` before; of that and of what the file holds
+    later epochs are dropped."""
+
+    def __init__(self, directory: Path, logged: list[dict[str, Any]], first_epoch: int) -> None:
         self.path = directory / LOG
-        self.epochs = [entry for entry in read_log(self.path) if entry["epoch"] < first_epoch]
+        self.epochs = [entry for entry in logged if entry["epoch"] < first_epoch]
         text = "".join(json.dumps(entry) + "\n" for entry in self.epochs)
         write_whole(self.path, lambda file: file.write(text.encode()))
         self._events = _tensorboard(directory, first_epoch)

@@ -1,16 +1,13 @@
 """The training loop.  It names no method: what a method needs, the schedule does."""
 
 import shlex
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -25,18 +22,21 @@ from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
 from rbnn.training.averaging import Average
 from rbnn.training.batches import Batches
-from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, as_toml, difference, from_table
+from rbnn.training.config import CONFIG_NAME, TrainConfig, as_toml
+from rbnn.training.contract import InputContract
 from rbnn.training.diagnosis import broken_gradient, broken_output, gradients_finite, notices
 from rbnn.training.directory import RunDirectory, cannot_write, run_directory
 from rbnn.training.distillation import Teacher, distillation_loss
 from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_parallel, processes
 from rbnn.training.evaluate import evaluate
 from rbnn.training.held_out import split
-from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, load_signs, present_signs, save_signs
+from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, present_signs, save_signs
 from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
+from rbnn.training.resume import Stopped, fingerprint, read_stopped
 from rbnn.training.silent_weights import SilentWeights
 from rbnn.training.start import as_it_knows_them, start
+from rbnn.training.stopping import Stop, stop_on_signal
 
 
 class Progress:
@@ -66,14 +66,6 @@ class Sums:
     seconds: float = 0.0
 
 
-@dataclass
-class Stop:
-    """Whether somebody asked the run to stop.  Not a threading.Event: that has a lock, and a handler of signals that is
-    itself interrupted by a signal would wait for its own lock for ever."""
-
-    asked: bool = False
-
-
 @dataclass(frozen=True)
 class Result:
     """What a run came to."""
@@ -96,7 +88,7 @@ def train(
     with processes(config.device) as those, run_directory(config, those) as directory:
         run = _Run(config, directory, those, progress or Progress(), open_network)
         try:
-            with _stop_on_signal() as stop:
+            with stop_on_signal() as stop:
                 return run.train(stop)
         finally:
             run.close()
@@ -127,7 +119,7 @@ class _Run:
         if resuming and config.start_from is not None:
             expected = checkpoint.load_contract(self.out)
         train_set = as_it_knows_them(data.load(config.data, config.data_dir, "train"), expected)
-        self.contract = checkpoint.InputContract.of(train_set, config.image_size)
+        self.contract = InputContract.of(train_set, config.image_size)
         shares: dict[str, Any] = {"seed": config.seed, "rank": those.rank, "world": those.world}
         shares |= {"workers": config.workers, "image_size": self.contract.image_size}
         learnt, held_out = split(train_set, config.validation) if config.validation else (None, None)
@@ -136,6 +128,7 @@ class _Run:
         test_set = as_it_knows_them(data.load(config.data, config.data_dir, "test"), expected)
         if test_set.classes != train_set.classes:
             raise DataError(f"training and test set of {config.data} have different classes: they must be the same")
+        self.pictures = {"training": fingerprint(train_set), "test": fingerprint(test_set)}
         self.test_batches = self.judges = Batches(test_set, config.batch_size, train=False, **shares)
         if held_out is not None:
             self.judges = Batches(train_set, config.batch_size, train=False, only=held_out, **shares)
@@ -160,17 +153,16 @@ class _Run:
         self.rate = config.lr
         self.average = Average(self.model, config.average) if config.average else None
         self.initial = self.previous = initial_signs(self.model, continued)
-        if resuming:
-            self._resume(last)
+        stopped = self._resume() if resuming else None
         self.teacher = config.teacher and Teacher(config.teacher, self.contract, those.device)
         self.taught_by = config.distillation_share, config.temperature
-        if not resuming and those.first:
-            self._prepare_directory()
+        if those.first:
+            self._tidy(stopped.trouble) if stopped else self._prepare_directory()
         those.share_from_first(self.model)
         self.parallel: nn.Module = self.model
         if those.world > 1:
             self.parallel = in_parallel(self.model)
-        self.log = RunLog(self.out, self.epoch) if those.first else None
+        self.log = RunLog(self.out, stopped.log if stopped else [], self.epoch) if those.first else None
 
     def _prepare_directory(self) -> None:
         try:
@@ -186,38 +178,40 @@ class _Run:
     def _write_config(self) -> None:
         write_whole(self.out / CONFIG_NAME, lambda file: file.write(as_toml(self.config).encode()))
 
-    def _resume(self, last: Path) -> None:
-        state, trouble = checkpoint.load_last(self.out)
-        try:
-            # Fields that it does not have are at their defaults.
-            before = as_table(from_table(state["config"], source=f"checkpoint {last}"))
-            epochs = max(before["epochs"], self.config.epochs)  # a run may be made longer
-            changed = difference(before | {"epochs": epochs}, as_table(self.config))
-            if changed:
-                raise CheckpointError(f"{last} was trained with {changed}: change it back to resume")
-            checkpoint.load_weights(self.model, state["model"], last)
-            if self.average is not None:
-                self.average.load(state["average"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.schedule.load_state_dict(state["schedule"])
-            if self.config.silent_decay:
-                self.silent.load_state_dict(state["silent"])
-            self.epoch, self.step, self.best_top1 = state["epoch"], state["step"], state["best_top1"]
-            self.sums = Sums(**state["sums"])
-            self.previous = {name: words.numpy() for name, words in state["previous_signs"].items()}
-            torch.set_rng_state(state["rng"])
-            if self.step > 0:  # logged even if all steps of the epoch are done
-                self.rate = learning_rate(self.config, self.epoch + (self.step - 1) / len(self.batches))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{last} cannot be resumed from: {type(error).__name__} {error}") from None
-        signs = load_signs(self.out / INITIAL)
-        if {name: words.shape for name, words in signs.items()} != {n: w.shape for n, w in self.initial.items()}:
-            raise CheckpointError(f"{self.out / INITIAL} is of another network: it belongs to this run's first epoch")
-        self.initial = signs
-        if self.processes.first:
-            self._tidy(last, trouble)
+    def _resume(self) -> Stopped:
+        """Take up the run where it stopped.  Nothing is written: what comes after it may still refuse."""
+        stopped = read_stopped(
+            self.out,
+            self.config,
+            self.contract,
+            self.pictures,
+            self.model,
+            self.optimizer,
+            self.initial,
+            len(self.batches),
+            self._beside_the_weights(),
+        )
+        place = stopped.place
+        checkpoint.load_weights(self.model, stopped.weights, self.out / checkpoint.LAST)
+        if self.average is not None:
+            self.average.load(stopped.beside["average"])
+        if self.config.silent_decay:
+            self.silent.load_state_dict(stopped.beside["silent"])
+        self.optimizer.load_state_dict(place.optimizer)
+        self.schedule.load_state_dict(place.schedule)
+        self.epoch, self.step, self.best_top1, self.sums = place.epoch, place.step, place.best_top1, Sums(**place.sums)
+        self.previous, self.initial = place.previous_signs, stopped.initial
+        torch.set_rng_state(place.rng)
+        if self.step > 0:  # logged even if all steps of the epoch are done
+            self.rate = learning_rate(self.config, self.epoch + (self.step - 1) / len(self.batches))
+        return stopped
 
-    def _tidy(self, last: Path, trouble: str) -> None:
+    def _beside_the_weights(self) -> dict[str, dict[str, Any]]:
+        """What some runs save beside the network: tensors by name."""
+        average = {} if self.average is None else {"average": self.average.values}
+        return average | ({"silent": self.silent.state_dict()} if self.config.silent_decay else {})
+
+    def _tidy(self, trouble: str) -> None:
         """What an earlier process left behind: temporary files, the configuration of a shorter run or of another place,
         and perhaps a last checkpoint that is none."""
         try:
@@ -225,7 +219,7 @@ class _Run:
             self._write_config()
             if trouble:
                 self.progress.notice(f"{trouble}, step {self.step} of epoch {self.epoch}")
-                keep_as(self.out / checkpoint.PREVIOUS, last)
+                keep_as(self.out / checkpoint.PREVIOUS, self.out / checkpoint.LAST)
         except OSError as error:
             raise cannot_write(self.out, error) from None
 
@@ -239,14 +233,14 @@ class _Run:
                 self.model,
                 optimizer=self.optimizer.state_dict(),
                 schedule=self.schedule.state_dict(),
-                silent=self.silent.state_dict(),
                 epoch=self.epoch,
                 step=self.step,
                 best_top1=self.best_top1,
                 sums=asdict(self.sums),
                 previous_signs={name: torch.from_numpy(words) for name, words in self.previous.items()},
                 rng=torch.get_rng_state(),
-                **({} if self.average is None else {"average": self.average.values}),
+                pictures=self.pictures,
+                **self._beside_the_weights(),
             )
 
     def train(self, stop: Stop) -> Result:
@@ -398,26 +392,3 @@ class _Run:
             checkpoint.save(self.out / checkpoint.BEST, self.config, self.contract, kept, epoch=self.epoch, **tested)
         self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
         self._save()
-
-
-@contextmanager
-def _stop_on_signal() -> Iterator[Stop]:
-    """SIGINT and SIGTERM ask the loop to stop after the step, with a checkpoint; a second one stops at once."""
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        for sent in before:
-            signal.signal(sent, signal.default_int_handler)
-        stop.asked = True
-
-    before = {sent: signal.getsignal(sent) for sent in (signal.SIGINT, signal.SIGTERM)}
-    for sent in before:
-        signal.signal(sent, ask)
-    try:
-        yield stop
-    finally:
-        for sent, handler in before.items():
-            signal.signal(sent, handler)

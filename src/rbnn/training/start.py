@@ -10,7 +10,8 @@ from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import CheckpointError
 from rbnn.nn import binary_layers
 from rbnn.training.batches import Batches
-from rbnn.training.checkpoint import InputContract, Network
+from rbnn.training.checkpoint import Network
+from rbnn.training.contract import InputContract
 from rbnn.training.statistics import refresh_statistics
 
 PICTURES_FOR_STATISTICS = 2048
