@@ -13,6 +13,7 @@ from two_ranks import all_reduced, all_reduced_in_double, batch_norm_like, batch
 from rbnn.errors import CheckpointError
 from rbnn.training import loop
 from rbnn.training.config import TrainConfig
+from rbnn.training.directory import RunDirectory
 from rbnn.training.distributed import Processes, choose_device
 
 
@@ -184,4 +185,4 @@ def test_a_checkpoint_that_only_some_processes_find_is_refused(tmp_path: Path, m
     monkeypatch.setattr(Processes, "sum", lambda self, values: [1.0])
     config = TrainConfig(out=tmp_path, resume=True)
     with pytest.raises(CheckpointError, match=r"only 1 of 2 processes find .*share the run directory"):
-        loop._Run(config, Processes(0, 2, torch.device("cpu")), loop.Progress())
+        loop._Run(config, RunDirectory(tmp_path), Processes(0, 2, torch.device("cpu")), loop.Progress())

@@ -15,8 +15,10 @@ from rbnn.errors import RbnnError
 from rbnn.nn import binary_layers
 from rbnn.training.batches import Batches
 from rbnn.training.config import TrainConfig
+from rbnn.training.directory import RunDirectory
 from rbnn.training.distributed import AllReducedBatchNorm, Processes, all_reduce_batch_norm_, in_parallel, processes
-from rbnn.training.loop import Progress, Stop, _Run
+from rbnn.training.loop import Progress, _Run
+from rbnn.training.stopping import Stop
 
 
 class Record(Progress):
@@ -64,7 +66,7 @@ class Drift(Record):
 
 def drifted(what: str, out: Path, those: Processes) -> str:
     record = Drift(what, those.rank)
-    record.run = _Run(small(out), those, record)
+    record.run = _Run(small(out), RunDirectory(out), those, record)
     if what == "schedule between epochs":
         record.epoch_begins_late()
     try:
@@ -73,16 +75,18 @@ def drifted(what: str, out: Path, those: Processes) -> str:
         return str(error)
     finally:
         record.run.close()
+        record.run.directory.release()
     return "nothing was noticed"
 
 
 def recorded(config: TrainConfig, those: Processes) -> dict[str, Any]:
     record = Record()
-    record.run = _Run(config, those, record)
+    record.run = _Run(config, RunDirectory(config.directory), those, record)
     try:
         result = record.run.train(Stop())
     finally:
         record.run.close()
+        record.run.directory.release()
     return {
         "hashes": record.hashes,
         "losses": record.losses,
