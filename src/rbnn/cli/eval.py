@@ -70,9 +70,7 @@ def _trained(options: Eval) -> tuple[dict[str, float], int, str]:
     model = network.model.to(here.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     found = evaluate(model, batches, here)
     if not isfinite(found["loss"]):
-        raise CheckpointError(
-            f"{options.net} gives answers that are not finite: its weights overflow on these pictures"
-        )
+        raise CheckpointError(f"{options.net} gives answers that are not finite: its weights overflow")
     return found, len(tests), tests.name
 
 
