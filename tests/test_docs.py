@@ -1,5 +1,6 @@
 """The documents name things that exist."""
 
+import os
 import re
 import subprocess
 import sys
@@ -101,6 +102,31 @@ def test_the_code_of_extending_md_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "plain.rbnn" in done.stdout
+
+
+OWN_MODEL = (ROOT / "docs" / "your-own-model.md").read_text(encoding="utf-8")
+
+
+def test_the_code_of_your_own_model_md_runs(tmp_path: Path) -> None:
+    """From top to bottom, in an empty directory."""
+    (tmp_path / "page.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", OWN_MODEL, re.DOTALL)), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "page.py"], cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (said,) = re.findall(r"```\n(\d+ layers are binary now.*?)```", OWN_MODEL, re.DOTALL)
+    assert done.stdout.startswith(said)
+    torch, packed, signals, vectors = map(float, re.findall(r"(\d+\.\d) % right", done.stdout))
+    assert torch == packed
+    assert min(torch, signals, vectors) > 85
+    assert re.search(r"\{'class': '1', 'probability': 0\.9", done.stdout)
+
+
+def test_the_contents_of_your_own_model_md() -> None:
+    headings = re.findall(r"^## (.*)", OWN_MODEL, re.MULTILINE)
+    anchors = [heading.lower().replace(" ", "-").replace("'", "") for heading in headings]
+    assert re.findall(r"\[[^\]]+\]\(#([\w-]+)\)", OWN_MODEL) == anchors
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)

@@ -14,15 +14,16 @@ from rbnn.cli import commands
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+OWN_MODEL = (ROOT / "docs" / "your-own-model.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def shown_commands() -> list[list[str]]:
     """Every `rbnn …` line in the shell blocks and in the code spans, without its comment."""
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    lines = [line for block in blocks("sh", README + OWN_MODEL) for line in block.splitlines()]
     lines += re.findall(r"`(rbnn [^`]+)`", README)
     return [shlex.split(line, comments=True) for line in lines if line.startswith("rbnn ") and "…" not in line]
 
