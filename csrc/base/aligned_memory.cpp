@@ -1,5 +1,6 @@
 #include "base/aligned_memory.h"
 
+#include <atomic>
 #include <new>
 
 #if defined(__linux__)
@@ -40,18 +41,17 @@ std::shared_ptr<std::uint8_t> whole_pages(std::size_t bytes) {
     return pages;
 }
 
-// Small pieces share a page, which is freed with the last of them.
+// Small pieces share a page.  The last one stays: a training step makes the same pieces again and again.
 std::shared_ptr<std::uint8_t> take(std::size_t bytes) {
     if (bytes > kPage / 2) return whole_pages(bytes);
     const std::lock_guard<std::recursive_mutex> lock(shared_lock());
-    static std::weak_ptr<std::uint8_t> shared;
-    static std::size_t used;
-    std::shared_ptr<std::uint8_t> page = shared.lock();
-    if (!page || used + bytes > kPage) {
-        page = whole_pages(kPage);
-        shared = page;
+    static auto& page = *new std::shared_ptr<std::uint8_t>;  // never destroyed: threads may outlive the end of the program
+    static std::size_t used = kPage;
+    if (page.use_count() == 1) {  // all pieces are free, and what their owners did with them is done
+        std::atomic_thread_fence(std::memory_order_acquire);
         used = 0;
     }
+    if (used + bytes > kPage) page = whole_pages(kPage), used = 0;
     used += bytes;
     return {page, page.get() + used - bytes};
 }

@@ -38,7 +38,7 @@ template <class First, class... Others>
 rbnn::Shape same_shape(int threads, const First& first, const Others&... others) {
     if (!((others.shape(0) == first.shape(0) && others.shape(1) == first.shape(1)) && ...))
         throw std::invalid_argument("arrays of one call must have one shape");
-    return {first.shape(0), first.shape(1), threads};
+    return {first.shape(0), first.shape(1), threads, rbnn::find_kernels()};
 }
 
 template <class... Arrays>
@@ -51,7 +51,7 @@ template <class... PerChannel>
 rbnn::Pixels pixels(const rbnn::Shape& shape, const PerChannel&... numbers) {
     if (shape.values % 8 != 0 || shape.images == 0) throw std::invalid_argument("expected pixels, and channels in eights");
     if (!((numbers.shape(0) == shape.values) && ...)) throw std::invalid_argument("expected one number per channel");
-    return {shape.images, shape.values, shape.threads};
+    return {shape.images, shape.values, shape.threads, shape.kernels};
 }
 
 using Pictures = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
@@ -66,7 +66,7 @@ rbnn::SignConv sign_conv(const Input& x, const Weight& weight, Pair stride, Pair
                          const std::string& kernels) {
     const rbnn::SignConv conv{x.shape(0),      x.shape(1),      x.shape(2),      x.shape(3),     weight.shape(0),
                               weight.shape(1), weight.shape(2), stride.first,    stride.second,  padding.first,
-                              padding.second,  threads,         sign_kernels(rbnn::find_kernels(kernels))};
+                              padding.second,  threads,         rbnn::find_kernels(kernels)};
     if (weight.shape(3) != x.shape(3) || !conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
     return conv;
 }
@@ -85,8 +85,8 @@ void sign_conv_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, P
     if (scale.shape(0) != conv.out_channels) throw std::invalid_argument("expected one scale per filter");
     if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
     const bool standardised = mean.shape(0) > 0;
-    const rbnn::Shape image{1, conv.in_values(), 1};
-    if (standardised) one_per_image({conv.images, 0, 1}, mean, inverse_std);
+    const rbnn::Shape image{1, conv.in_values(), 1, conv.kernels};
+    if (standardised) one_per_image({conv.images, 0, 1, conv.kernels}, mean, inverse_std);
     const rbnn::WithoutGil released;
     const rbnn::SignFilters filters(conv, signs.data(), scale.data());
     const auto level = [&](std::size_t i) {
@@ -104,8 +104,8 @@ void sign_conv_grad_input(Pictures grad, Pictures signs, Numbers scale, Pair str
     check_output(conv, grad);
     if (scale.shape(0) != conv.out_channels) throw std::invalid_argument("expected one scale per filter");
     const bool standardised = mean.shape(0) > 0;
-    const rbnn::Shape image{1, conv.in_values(), 1};
-    if (standardised) one_per_image({conv.images, 0, 1}, mean, inverse_std);
+    const rbnn::Shape image{1, conv.in_values(), 1, conv.kernels};
+    if (standardised) one_per_image({conv.images, 0, 1, conv.kernels}, mean, inverse_std);
     if (x.size() != grad_x.size()) throw std::invalid_argument("arrays of one call must have one shape");
     const rbnn::WithoutGil released;
     const rbnn::SignFilters filters(conv, signs.data(), scale.data());
@@ -124,7 +124,7 @@ void sign_conv_grad_weight(Pictures grad, Planes planes, Pair size, Pair stride,
                            int threads, const std::string& kernels) {
     const rbnn::SignConv conv{grad.shape(0), size.first, size.second, grad_weight.shape(3), grad_weight.shape(0),
                               grad_weight.shape(1), grad_weight.shape(2), stride.first, stride.second, padding.first,
-                              padding.second, threads, sign_kernels(rbnn::find_kernels(kernels))};
+                              padding.second, threads, rbnn::find_kernels(kernels)};
     if (!conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
     check_output(conv, grad);
     if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");

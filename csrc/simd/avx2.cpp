@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "simd/kernels.h"
+#include "simd/vectors.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -64,9 +65,7 @@ struct Lanes {
 };
 constexpr int kFloatPixels = 6, kFloatVectors = 2;
 
-#include "simd/generic_finish.h"
-#include "simd/generic_sums.h"
-#include "simd/generic_elementwise.h"
+#include "simd/generic.h"
 
 constexpr std::size_t kMostGroups = 21;           // 21 groups of 3 nibbles, 4 each, fit a byte
 constexpr std::size_t kNibblesPerWord = 16;
@@ -266,13 +265,25 @@ double limit(std::size_t rounds, Word seed, Word* result) {
 
 bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
+constexpr Kernels make_kernels() {
+    Kernels k = generic_kernels();
+    k.name = "avx2";
+    k.supported = supported;
+    k.unit_bits = 4;
+    k.operand_bytes = kOperandBytes;
+    k.step_bits = 4;
+    k.rows_together = 2;
+    k.expand = expand;
+    k.tiled_bytes = tiled_bytes;
+    k.tile_weights = tile_weights;
+    k.binary_conv = binary_conv;
+    k.limit = limit;
+    return k;
+}
+
 }  // namespace
 
-extern const Kernels kernels_avx2 = {
-    "avx2", supported, 4, kOperandBytes, 4, 2, expand, tiled_bytes, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
-    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
-    all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
-};
+extern constexpr Kernels kernels_avx2 = make_kernels();
 
 }  // namespace rbnn
 #endif

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "simd/kernels.h"
+#include "simd/vectors.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -48,9 +49,8 @@ struct Lanes {
 };
 constexpr int kFloatPixels = 6, kFloatVectors = 4;
 
-#include "simd/generic_finish.h"
-#include "simd/generic_sums.h"
-#include "simd/generic_elementwise.h"
+#include "simd/generic.h"
+#include "simd/avx512_training.h"
 
 constexpr std::size_t kBroadcastBits = 32, kBroadcastBytes = kBroadcastBits / 8;
 
@@ -158,13 +158,25 @@ bool supported() {
            __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vnni");
 }
 
+constexpr Kernels make_kernels() {
+    Kernels k = generic_kernels();
+    k.name = "avx512";
+    k.supported = supported;
+    k.unit_bits = 8;
+    k.step_bits = kBroadcastBits;
+    k.tile_weights = tile_weights;
+    k.binary_conv = binary_conv;
+    k.limit = limit;
+    k.training.pack_row = wide::pack_row;
+    k.training.table_pixels = wide::table_pixels;
+    k.training.look_up_row = wide::look_up_row;
+    k.training.look_up_subsets = wide::look_up_subsets;
+    return k;
+}
+
 }  // namespace
 
-extern const Kernels kernels_avx512 = {
-    "avx512", supported, 8, sizeof(Word), kBroadcastBits, 1, copy_words, word_tiles, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
-    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
-    all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
-};
+extern constexpr Kernels kernels_avx512 = make_kernels();
 
 }  // namespace rbnn
 #endif

@@ -1,4 +1,4 @@
-// Elementwise kernels over Lanes (generic_finish.h): packing, sums, affine maps, pools, transposing.
+// Elementwise kernels over Lanes (generic.h): packing, sums, affine maps, pools, transposing.
 
 template <bool kScaled>
 RBNN_INLINE Word pack_lanes(const float* x, const float* scale, const float* shift, const float* level,

@@ -1,25 +1,4 @@
-// The part of the kernels that is the same for every instruction set, written over `Lanes`, the set's vector of floats.
-// Each kernels_*.cpp defines its Lanes and includes this file inside an unnamed namespace, so that every set gets its own
-// copy.  No standard library here: an inline function compiled with AVX-512 must not be picked for another file.
-//
-// Lanes has: Float, Int, kCount; load, store, all, add, subtract, multiply, multiply_add, smaller, larger, load_ints,
-// store_ints, from_ints, minus_twice(base, n), above(a, b) → bits, above_ints(a, b) → bits; and for int8 convolutions
-// kInt8Bytes, kInt8Values, Step, load_step, all_step and multiply_add_step(sums, x, w): sums += Σ x·w over a step.
-
-#if defined(__GNUC__)
-#define RBNN_INLINE inline __attribute__((always_inline))
-#define RBNN_INLINE_LAMBDA __attribute__((always_inline))
-#else
-#define RBNN_INLINE inline
-#define RBNN_INLINE_LAMBDA
-#endif
-
-// Before loops over the registers of a tile: unrolled early, else GCC keeps a copy of the tile in memory.
-#if defined(__GNUC__) && !defined(__clang__)
-#define RBNN_UNROLL _Pragma("GCC unroll 16")
-#else
-#define RBNN_UNROLL
-#endif
+// How operations end, over Lanes (generic.h); and how positions are cut into tiles.
 
 // For sets whose operand is made of words as they are.
 inline void copy_words(const Word* in, const Word*, std::size_t pixels, std::size_t words, std::size_t stride,
@@ -33,9 +12,9 @@ inline void copy_words(const Word* in, const Word*, std::size_t pixels, std::siz
 
 inline std::size_t word_tiles(std::size_t words) { return words * kBlockChannels * sizeof(Word); }
 
-template <bool kValue>
+template <auto kValue>
 struct Constant {
-    static constexpr bool value = kValue;
+    static constexpr auto value = kValue;
 };
 
 float activate(const Finish& f, float v, std::size_t channel) {

@@ -1,4 +1,4 @@
-// The part of the kernels over Lanes (generic_finish.h) that multiplies numbers: tiles of float and of int8 convolutions, and four
+// The part of the kernels over Lanes (generic.h) that multiplies numbers: tiles of float and of int8 convolutions, and four
 // output rows of them at a time.
 
 // kPixels pixels × kVectors vectors of output channels in registers; each weight is loaded once for all pixels.  Few sums

@@ -1,4 +1,4 @@
-// What an instruction set has to bring: one table of functions each, in kernels_*.cpp.
+// What an instruction set has to bring: one table of functions each.
 //
 // Output channels are worked on in blocks of 64: a block's signs are one word, so no two threads write one word.
 // Arrays per channel (scale, shift, …) are padded to whole blocks.
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/bits.h"
+#include "simd/training_kernels.h"
 
 namespace rbnn {
 
@@ -141,6 +142,8 @@ struct Kernels {
 
     // The limit of this core: `rounds` times a step of popcounts in registers alone; returns the multiply-adds done.
     double (*limit)(std::size_t rounds, Word seed, Word* result);
+
+    TrainingKernels training;
 };
 
 extern const Kernels kernels_portable;

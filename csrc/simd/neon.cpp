@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "simd/kernels.h"
+#include "simd/vectors.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
@@ -52,9 +53,7 @@ struct Lanes {
 };
 constexpr int kFloatPixels = 6, kFloatVectors = 4;
 
-#include "simd/generic_finish.h"
-#include "simd/generic_sums.h"
-#include "simd/generic_elementwise.h"
+#include "simd/generic.h"
 
 constexpr int kMostPixels = 6, kVectors = 4;
 constexpr std::size_t kMostBytes = 31;            // 31 × 8 fit a byte
@@ -143,13 +142,21 @@ double limit(std::size_t rounds, Word seed, Word* result) {
 
 bool supported() { return true; }
 
+constexpr Kernels make_kernels() {
+    Kernels k = generic_kernels();
+    k.name = "neon";
+    k.supported = supported;
+    k.unit_bits = 8;
+    k.step_bits = 8;
+    k.tile_weights = tile_weights;
+    k.binary_conv = binary_conv;
+    k.limit = limit;
+    return k;
+}
+
 }  // namespace
 
-extern const Kernels kernels_neon = {
-    "neon", supported, 8, sizeof(Word), 8, 1, copy_words, word_tiles, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
-    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
-    all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
-};
+extern constexpr Kernels kernels_neon = make_kernels();
 
 }  // namespace rbnn
 #endif

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "simd/kernels.h"
+#include "simd/vectors.h"
 
 namespace rbnn {
 namespace {
@@ -81,9 +82,7 @@ struct Lanes {
 };
 constexpr int kFloatPixels = 2, kFloatVectors = 4;
 
-#include "simd/generic_finish.h"
-#include "simd/generic_sums.h"
-#include "simd/generic_elementwise.h"
+#include "simd/generic.h"
 
 constexpr std::size_t kMostWords = 31;  // 31 words × 8 per byte fit a byte
 constexpr Word kOnes = ~Word{0} / 255;  // 0x01 in every byte
@@ -148,12 +147,20 @@ double limit(std::size_t rounds, Word seed, Word* result) {
 
 bool supported() { return true; }
 
+constexpr Kernels make_kernels() {
+    Kernels k = generic_kernels();
+    k.name = "portable";
+    k.supported = supported;
+    k.unit_bits = kWordBits;
+    k.step_bits = kWordBits;
+    k.tile_weights = tile_weights;
+    k.binary_conv = binary_conv;
+    k.limit = limit;
+    return k;
+}
+
 }  // namespace
 
-extern const Kernels kernels_portable = {
-    "portable", supported, kWordBits, sizeof(Word), kWordBits, 1, copy_words, word_tiles, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
-    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
-    all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, add_into, multiply_add_into, add, multiply, clamp, limit,
-};
+extern constexpr Kernels kernels_portable = make_kernels();
 
 }  // namespace rbnn

@@ -1,27 +1,36 @@
-// Eight floats as one value, on every instruction set: GCC and Clang make of it what the target has.
+// Eight floats as one value, on every instruction set: GCC and Clang make of it what the target has.  All of it becomes a part of
+// its caller, which is compiled for one set.
 #pragma once
 #include <cstddef>
 
-// One source, one compiled clone per instruction set, chosen when the module is loaded.
-#if defined(__x86_64__) && defined(__gnu_linux__)
-#define RBNN_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define RBNN_INLINE inline __attribute__((always_inline))
+#define RBNN_INLINE_LAMBDA __attribute__((always_inline))
+
+// Before loops over the registers of a tile: unrolled early, else GCC keeps a copy of the tile in memory.
+#if defined(__clang__)
+#define RBNN_UNROLL
 #else
-#define RBNN_CLONES
+#define RBNN_UNROLL _Pragma("GCC unroll 16")
 #endif
-// What a clone calls must become a part of it.
-#define RBNN_INLINE_ALWAYS inline __attribute__((always_inline))
 
 namespace rbnn {
 
 constexpr std::size_t kLanes = 8;
 using Floats = float __attribute__((vector_size(32)));
-using LooseFloats = float __attribute__((vector_size(32), aligned(4), may_alias));
 
-RBNN_INLINE_ALWAYS Floats load(const float* p) { return *reinterpret_cast<const LooseFloats*>(p); }
-RBNN_INLINE_ALWAYS void store(float* p, Floats v) { *reinterpret_cast<LooseFloats*>(p) = v; }
+template <class Vector = Floats>
+RBNN_INLINE Vector load(const void* p) {
+    Vector v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+template <class Vector>
+RBNN_INLINE void store(float* p, Vector v) {
+    __builtin_memcpy(p, &v, sizeof v);
+}
 
 // row[i][j] becomes row[j][i].
-RBNN_INLINE_ALWAYS void transpose(Floats (&row)[8]) {
+RBNN_INLINE void transpose_square(Floats (&row)[8]) {
     Floats pairs[8], fours[8];
     for (int i = 0; i < 8; i += 2) {
         pairs[i] = __builtin_shufflevector(row[i], row[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
@@ -38,9 +47,6 @@ RBNN_INLINE_ALWAYS void transpose(Floats (&row)[8]) {
     }
 }
 
-// A line of the cache.  What lies in a vector of them starts at one.
-struct alignas(64) Line {
-    float values[16];
-};
+RBNN_INLINE std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
 }  // namespace rbnn

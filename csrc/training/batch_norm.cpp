@@ -6,81 +6,11 @@
 #include <vector>
 
 #include "base/threads.h"
-#include "simd/vectors.h"
 
 namespace rbnn {
 namespace {
 
 constexpr std::size_t kRows = 256;  // of a part: its sums are floats, those of all parts double
-
-// Sums of one part, of 8·kVectors channels from `c` on, relative to `pivot`: where values lie far from 0 compared with their
-// spread, the sum of their squares would lose it.
-template <int kVectors>
-RBNN_INLINE_ALWAYS void sum_part(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum,
-                                 double* square) {
-    Floats total[kVectors] = {}, squares[kVectors] = {}, zero[kVectors];
-    for (int v = 0; v < kVectors; ++v) zero[v] = load(pivot + v * kLanes);
-    for (std::size_t row = 0; row < rows; ++row, y += channels)
-        for (int v = 0; v < kVectors; ++v) {
-            const Floats value = load(y + v * kLanes) - zero[v];
-            total[v] += value;
-            squares[v] += value * value;
-        }
-    for (std::size_t c = 0; c < kVectors * kLanes; ++c)
-        sum[c] = total[c / kLanes][c % kLanes], square[c] = squares[c / kLanes][c % kLanes];
-}
-
-RBNN_CLONES void sum_parts(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum,
-                           double* square) {
-    std::size_t c = 0;
-    for (; c + 2 * kLanes <= channels; c += 2 * kLanes) sum_part<2>(rows, channels, y + c, pivot + c, sum + c, square + c);
-    if (c < channels) sum_part<1>(rows, channels, y + c, pivot + c, sum + c, square + c);
-}
-
-template <int kVectors>
-RBNN_INLINE_ALWAYS void backward_part(std::size_t rows, std::size_t channels, const float* grad, const float* out,
-                                      const float* y, const float* mean, float* grad_sum, double* sum, double* product) {
-    Floats total[kVectors] = {}, products[kVectors] = {}, zero[kVectors];
-    for (int v = 0; v < kVectors; ++v) zero[v] = load(mean + v * kLanes);
-    for (std::size_t row = 0; row < rows; ++row, grad += channels, out += channels, y += channels, grad_sum += channels)
-        for (int v = 0; v < kVectors; ++v) {
-            const Floats at = load(out + v * kLanes);
-            const Floats value = ((at > -1.0f) & (at < 1.0f)) ? load(grad + v * kLanes) : Floats{};
-            store(grad_sum + v * kLanes, value);
-            total[v] += value;
-            products[v] += value * (load(y + v * kLanes) - zero[v]);
-        }
-    for (std::size_t c = 0; c < kVectors * kLanes; ++c)
-        sum[c] = total[c / kLanes][c % kLanes], product[c] = products[c / kLanes][c % kLanes];
-}
-
-RBNN_CLONES void backward_parts(std::size_t rows, std::size_t channels, const float* grad, const float* out, const float* y,
-                                const float* mean, float* grad_sum, double* sum, double* product) {
-    std::size_t c = 0;
-    for (; c + 2 * kLanes <= channels; c += 2 * kLanes)
-        backward_part<2>(rows, channels, grad + c, out + c, y + c, mean + c, grad_sum + c, sum + c, product + c);
-    if (c < channels)
-        backward_part<1>(rows, channels, grad + c, out + c, y + c, mean + c, grad_sum + c, sum + c, product + c);
-}
-
-RBNN_CLONES void forward_rows(std::size_t rows, std::size_t channels, const float* y, const float* scale, const float* shift,
-                              const float* shortcut, float* out) {
-    for (std::size_t row = 0; row < rows; ++row, y += channels, shortcut += channels, out += channels)
-        for (std::size_t c = 0; c < channels; c += kLanes) {
-            const Floats sum = load(y + c) * load(scale + c) + load(shift + c) + load(shortcut + c);
-            // Written so that NaN stays NaN: a loss that is not finite must be seen.
-            const Floats one = Floats{} + 1.0f, above = sum > one ? one : sum;
-            store(out + c, above < -one ? -one : above);
-        }
-}
-
-RBNN_CLONES void grad_rows(std::size_t rows, std::size_t channels, const float* grad_sum, const float* y, const float* mean,
-                           const float* factor, const float* pull, const float* shift, float* grad_y) {
-    for (std::size_t row = 0; row < rows; ++row, grad_sum += channels, y += channels, grad_y += channels)
-        for (std::size_t c = 0; c < channels; c += kLanes)
-            store(grad_y + c, load(factor + c) * load(grad_sum + c) + load(pull + c) * (load(y + c) - load(mean + c)) +
-                                  load(shift + c));
-}
 
 // Calls part(first row, rows, sums, other sums) for parts of kRows rows and adds their two sums per channel up.
 void over_parts(Pixels shape, double* sum, double* other,
@@ -109,7 +39,7 @@ void over_rows(Pixels shape, const Body& body) {
 
 void batch_statistics(Pixels shape, const float* y, double* mean, double* variance) {
     over_parts(shape, mean, variance, [&](std::size_t first, std::size_t rows, double* sum, double* square) {
-        sum_parts(rows, shape.channels, y + first * shape.channels, y, sum, square);
+        shape.kernels.training.sum_rows(rows, shape.channels, y + first * shape.channels, y, sum, square);
     });
     for (std::size_t c = 0; c < shape.channels; ++c) {
         const double n = static_cast<double>(shape.rows), from_pivot = mean[c] / n;
@@ -123,7 +53,7 @@ void batch_statistics(Pixels shape, const float* y, double* mean, double* varian
 void norm_add_hardtanh(Pixels shape, const float* y, const float* scale, const float* shift, const float* shortcut,
                        float* out) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
-        forward_rows(rows, shape.channels, y + at, scale, shift, shortcut + at, out + at);
+        shape.kernels.training.norm_add_hardtanh(rows, shape.channels, y + at, scale, shift, shortcut + at, out + at);
     });
 }
 
@@ -131,14 +61,14 @@ void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* ou
                                 float* grad_sum, double* sum, double* product) {
     over_parts(shape, sum, product, [&](std::size_t first, std::size_t rows, double* part_sum, double* part_product) {
         const std::size_t at = first * shape.channels;
-        backward_parts(rows, shape.channels, grad + at, out + at, y + at, mean, grad_sum + at, part_sum, part_product);
+        shape.kernels.training.norm_add_hardtanh_grad(rows, shape.channels, grad + at, out + at, y + at, mean, grad_sum + at, part_sum, part_product);
     });
 }
 
 void norm_backward(Pixels shape, const float* grad_sum, const float* y, const float* mean, const float* factor,
                    const float* pull, const float* shift, float* grad_y) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
-        grad_rows(rows, shape.channels, grad_sum + at, y + at, mean, factor, pull, shift, grad_y + at);
+        shape.kernels.training.norm_grad(rows, shape.channels, grad_sum + at, y + at, mean, factor, pull, shift, grad_y + at);
     });
 }
 

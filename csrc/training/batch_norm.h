@@ -7,11 +7,14 @@
 #pragma once
 #include <cstddef>
 
+#include "simd/kernels.h"
+
 namespace rbnn {
 
 struct Pixels {
     std::size_t rows, channels;
     int threads;
+    const Kernels& kernels;
 };
 
 // Mean and variance (that of the batch itself: divided by rows) of each channel.

@@ -4,16 +4,14 @@
 #pragma once
 #include <cstddef>
 
+#include "simd/kernels.h"
+
 namespace rbnn {
 
 struct Shape {
     std::size_t images, values;
     int threads;
-};
-
-// d sign/dx = max(peak − slope·|x|, 0) where |x| ≤ support, else 0.
-struct Tent {
-    float peak, slope, support;
+    const Kernels& kernels;
 };
 
 // out = +1 where x > 0, else −1.

@@ -16,7 +16,7 @@
 #include <functional>
 #include <vector>
 
-#include "simd/sign_kernels.h"
+#include "simd/kernels.h"
 
 namespace rbnn {
 
@@ -24,7 +24,7 @@ struct SignConv {
     std::size_t images, height, width, in_channels, out_channels;
     std::size_t kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
     int threads;
-    const SignKernels* kernels;  // of this machine, or null: plain C++
+    const Kernels& kernels;
 
     std::size_t out_height() const { return (height + 2 * padding_y - kernel_y) / stride_y + 1; }
     std::size_t out_width() const { return (width + 2 * padding_x - kernel_x) / stride_x + 1; }

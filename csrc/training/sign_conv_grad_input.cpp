@@ -15,9 +15,8 @@
 namespace rbnn {
 namespace {
 
-constexpr std::size_t kGroup = 4, kSums = 16;  // output channels of a group, their signed sums
 constexpr std::size_t kGroups = 4;             // tabled together: tables and sums stay in the first cache
-constexpr std::size_t kVectors = 4;            // of pixels in registers
+constexpr std::size_t kVectors = AddTables::kMostVectors;
 constexpr std::size_t kSumsBytes = 1 << 17;    // of input channels worked on together
 
 std::size_t vectors(const Columns& columns) { return divide_up(columns.count, kLanes); }
@@ -42,9 +41,7 @@ struct Plan {
 };
 
 Plan make_plan(const SignConv& conv, const SignFilters& filters) {
-    Plan plan{};
-    plan.conv = conv;
-    plan.row = sign_row(conv);
+    Plan plan{conv, sign_row(conv), 0, 0, {}, 0, 0, 0, 0, {}, {}};
     std::size_t most = 1;
     for (const Columns& columns : plan.row.columns) {
         plan.sums_at.push_back(plan.sum_row);
@@ -80,93 +77,34 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
 }
 
 // planes (out_channels, out_height, row) = grad · scale, zeros in the margins (which are there already).
-RBNN_CLONES void to_planes(const Plan& plan, const float* grad, const float* scale, float* planes) {
+void to_planes(const Plan& plan, const float* grad, const float* scale, float* planes) {
     const SignConv& conv = plan.conv;
-    const std::size_t width = conv.out_width(), channels = conv.out_channels, plane = conv.out_height() * plan.row.length;
+    const std::size_t width = conv.out_width(), plane = conv.out_height() * plan.row.length;
     for (std::size_t y = 0; y < conv.out_height(); ++y)
-        for (std::size_t x = 0; x < width; x += kLanes)
-            for (std::size_t o = 0; o < channels; o += kLanes) {
-                const float* from = grad + (y * width + x) * channels + o;
-                float* to = planes + o * plane + y * plan.row.length + plan.row.left + x;
-                const std::size_t count = std::min(kLanes, width - x);
-                const Floats factor = load(scale + o);
-                Floats square[kLanes];
-                for (std::size_t i = 0; i < kLanes; ++i) square[i] = i < count ? load(from + i * channels) * factor : Floats{};
-                transpose(square);
-                if (count == kLanes)
-                    for (std::size_t i = 0; i < kLanes; ++i) store(to + i * plane, square[i]);
-                else
-                    for (std::size_t i = 0; i < kLanes; ++i)
-                        for (std::size_t j = 0; j < count; ++j) to[i * plane + j] = square[i][j];
-            }
+        conv.kernels.training.pixels_to_planes(grad + y * width * conv.out_channels, scale, width, conv.out_channels, plane,
+                                               planes + y * plan.row.length + plan.row.left);
 }
 
 // grad_a (height, width, channels) of the channels from `first` on = sums (channels, sum_rows, sum_row).
-RBNN_CLONES void from_planes(const Plan& plan, const float* sums, std::size_t first, std::size_t channels, float* grad_a) {
+void from_planes(const Plan& plan, const float* sums, std::size_t first, std::size_t channels, float* grad_a) {
     const SignConv& conv = plan.conv;
-    const std::size_t plane = plan.sum_rows * plan.sum_row;
     for (std::size_t y = 0; y < conv.height; ++y)
         for (std::size_t k = 0; k < plan.row.columns.size(); ++k) {
             const Columns& columns = plan.row.columns[k];
-            for (std::size_t j = 0; j < columns.count; j += kLanes)
-                for (std::size_t c = 0; c < channels; c += kLanes) {
-                    const float* from = sums + c * plane + (y + conv.padding_y) * plan.sum_row + plan.sums_at[k] + j;
-                    float* to = grad_a + (y * conv.width + columns.x + j * conv.stride_x) * conv.in_channels + first + c;
-                    const std::size_t count = std::min(kLanes, columns.count - j);
-                    Floats square[kLanes];
-                    for (std::size_t i = 0; i < kLanes; ++i) square[i] = load(from + i * plane);
-                    transpose(square);
-                    for (std::size_t i = 0; i < count; ++i) store(to + i * conv.stride_x * conv.in_channels, square[i]);
-                }
+            conv.kernels.training.planes_to_pixels(sums + (y + conv.padding_y) * plan.sum_row + plan.sums_at[k],
+                                                   plan.sum_rows * plan.sum_row, columns.count, channels,
+                                                   conv.stride_x * conv.in_channels,
+                                                   grad_a + (y * conv.width + columns.x) * conv.in_channels + first);
         }
 }
 
 // For each group the 16 sums of its four planes, from row `y` on.
-RBNN_CLONES void make_tables(const Plan& plan, const float* planes, std::size_t groups, std::size_t y, float* tables) {
+void make_tables(const Plan& plan, const float* planes, std::size_t groups, std::size_t y, float* tables) {
     const std::size_t row = plan.row.length, plane = plan.conv.out_height() * row;
-    const std::size_t end = std::min(plan.rows, plan.conv.out_height() - y) * row;
-    for (std::size_t group = 0; group < groups; ++group) {
-        const float* from = planes + group * kGroup * plane + y * row;
-        float* table = tables + group * kSums * plan.entry;
-        for (std::size_t i = 0; i < end; i += kLanes) {
-            const Floats g0 = load(from + i), g1 = load(from + plane + i);
-            const Floats g2 = load(from + 2 * plane + i), g3 = load(from + 3 * plane + i);
-            const Floats low[4] = {-g0 - g1, g0 - g1, g1 - g0, g0 + g1};
-            const Floats high[4] = {-g2 - g3, g2 - g3, g3 - g2, g2 + g3};
-            for (std::size_t h = 0; h < 4; ++h)
-                for (std::size_t l = 0; l < 4; ++l) store(table + (4 * h + l) * plan.entry + i, low[l] + high[h]);
-        }
-    }
-}
-
-// Where the vectors of a block of pixels lie: in an entry of a table, and in the sums of a channel.
-struct Places {
-    std::size_t table[kVectors], sums[kVectors];
-};
-
-template <std::size_t kCount>
-RBNN_INLINE_ALWAYS void add_entries(const float* tables, const std::uint16_t* offsets, std::size_t count,
-                                    std::size_t channels, std::size_t plane, const Places& places, float* sums) {
-    const float* table[kCount];
-    for (std::size_t v = 0; v < kCount; ++v) table[v] = tables + places.table[v];
-    for (std::size_t c = 0; c < channels; ++c, sums += plane) {
-        Floats acc[kCount];
-        for (std::size_t v = 0; v < kCount; ++v) acc[v] = load(sums + places.sums[v]);
-#pragma GCC unroll 4
-        for (const std::uint16_t* end = offsets + count; offsets < end; ++offsets)
-            for (std::size_t v = 0; v < kCount; ++v) acc[v] += load(table[v] + *offsets);
-        for (std::size_t v = 0; v < kCount; ++v) store(sums + places.sums[v], acc[v]);
-    }
-}
-
-RBNN_CLONES void add_tables(const float* tables, const std::uint16_t* offsets, std::size_t count, std::size_t channels,
-                            std::size_t plane, const Places& places, std::size_t vectors, float* sums) {
-    switch (vectors) {
-        case 4: return add_entries<4>(tables, offsets, count, channels, plane, places, sums);
-        case 3: return add_entries<3>(tables, offsets, count, channels, plane, places, sums);
-        case 2: return add_entries<2>(tables, offsets, count, channels, plane, places, sums);
-        default: return add_entries<1>(tables, offsets, count, channels, plane, places, sums);
-    }
+    const std::size_t n = std::min(plan.rows, plan.conv.out_height() - y) * row;
+    for (std::size_t group = 0; group < groups; ++group)
+        plan.conv.kernels.training.table_planes(planes + group * kGroup * plane + y * row, plane, n, plan.entry,
+                                                tables + group * kSums * plan.entry);
 }
 
 // Adds the output rows from `y` on, as one round's tables have them, to the sums of input channels first … first + channels.
@@ -180,15 +118,14 @@ void add_rows(const Plan& plan, const float* tables, std::size_t round, std::siz
             const std::size_t count = plan.groups(round) * columns.taps.size();
             const std::uint16_t* offsets =
                 plan.offsets.data() + plan.offsets_at[(round * conv.kernel_y + ky) * plan.row.columns.size() + k] + first * count;
-            Places places;
-            std::size_t held = 0;
+            AddTables job{tables, offsets, count, channels, plane, 0, {}, {}, sums};
             for (std::size_t row = 0; row < rows; ++row)
                 for (std::size_t v = 0; v < vectors(columns); ++v) {
-                    places.table[held] = row * plan.row.length + v * kLanes;
-                    places.sums[held] = ((y + row) * conv.stride_y + ky) * plan.sum_row + plan.sums_at[k] + v * kLanes;
-                    if (++held < kVectors && !(row + 1 == rows && v + 1 == vectors(columns))) continue;
-                    add_tables(tables, offsets, count, channels, plane, places, held, sums);
-                    held = 0;
+                    job.table_at[job.vectors] = row * plan.row.length + v * kLanes;
+                    job.sums_at[job.vectors] = ((y + row) * conv.stride_y + ky) * plan.sum_row + plan.sums_at[k] + v * kLanes;
+                    if (++job.vectors < kVectors && !(row + 1 == rows && v + 1 == vectors(columns))) continue;
+                    conv.kernels.training.add_tables(job);
+                    job.vectors = 0;
                 }
         }
 }
@@ -197,7 +134,7 @@ void add_rows(const Plan& plan, const float* tables, std::size_t round, std::siz
 
 void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
                           const std::function<void(std::size_t)>& finish) {
-    if (conv.kernels) return sign_conv_grad_input_in_registers(conv, filters, grad, grad_a, finish);
+    if (conv.kernels.training.look_up_row) return sign_conv_grad_input_in_registers(conv, filters, grad, grad_a, finish);
     const Plan plan = make_plan(conv, filters);
     parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
         std::vector<float> planes(plan.gradients(), 0.0f), sums(plan.sums() + kLanes), tables(kGroups * kSums * plan.entry + kLanes * kVectors);

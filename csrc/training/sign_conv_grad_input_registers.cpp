@@ -5,12 +5,11 @@
 #include "training/sign_columns.h"
 #include "training/sign_conv.h"
 #include "base/threads.h"
-#include "simd/vectors.h"
+#include "training/lines.h"
 
 namespace rbnn {
 namespace {
 
-constexpr std::size_t kGroup = 4, kSums = 16;  // output channels of a group, their signed sums
 constexpr std::size_t kFloats = 16;            // input channels of a vector
 
 // The four signs of each group's filters: (taps, groups, in_channels rounded up).
@@ -42,7 +41,7 @@ void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& 
             std::size_t made = 0;
             for (std::size_t y = 0; y < conv.height; ++y) {
                 for (; made < conv.out_height() && made * conv.stride_y <= y + conv.padding_y; ++made)
-                    conv.kernels->signed_sums(grad + (image * conv.out_height() + made) * grad_row, filters.scale.data(),
+                    conv.kernels.training.table_pixels(grad + (image * conv.out_height() + made) * grad_row, filters.scale.data(),
                                               conv.out_width(), conv.out_channels,
                                               tables + made % held * tables_row + row.left * pixel);
                 for (const Columns& columns : row.columns) {
@@ -55,7 +54,7 @@ void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& 
                             taps.push_back({tables + from % held * tables_row + row.seen_by(columns, kx) * pixel,
                                             index.data() + (ky * conv.kernel_x + kx) * groups * channels});
                     }
-                    conv.kernels->look_up_row({taps.data(), taps.size(), groups, columns.count, conv.in_channels,
+                    conv.kernels.training.look_up_row({taps.data(), taps.size(), groups, columns.count, conv.in_channels,
                                                grad_a + ((image * conv.height + y) * conv.width + columns.x) * conv.in_channels,
                                                conv.stride_x * conv.in_channels});
                 }

@@ -11,16 +11,13 @@
 #include <cstring>
 
 #include "training/sign_conv.h"
-#include "simd/look_up_sums.h"
 #include "base/threads.h"
-#include "simd/vectors.h"
+#include "training/lines.h"
 
 namespace rbnn {
 namespace {
 
-using Word = std::uint64_t;
-
-constexpr std::size_t kGroup = 4, kBlockGroups = 8;  // pixels of a group, groups of a block
+constexpr std::size_t kBlockGroups = 8;
 constexpr std::size_t kSlabInputs = 64, kSlabOutputs = 32;
 constexpr std::size_t kTasks = 16;  // at least so many where the images allow it, for as many threads
 
@@ -76,78 +73,41 @@ std::vector<Task> make_tasks(const SignConv& conv) {
     return split;
 }
 
-RBNN_INLINE_ALWAYS void table_group(const Floats (&p)[kGroup], float* table, std::size_t stride) {
-    Floats low[4] = {p[0] - p[0], p[0], p[1], p[0] + p[1]}, high[4] = {low[0], p[2], p[3], p[2] + p[3]};
-    low[0] = high[0] = Floats{};
-    for (int h = 0; h < 4; ++h)
-        for (int l = 0; l < 4; ++l)
-            store(table + static_cast<std::size_t>(4 * h + l) * stride, h == 0 ? low[l] : (l == 0 ? high[h] : low[l] + high[h]));
-}
-
-RBNN_CLONES void make_table(const SignConv& conv, const Block& block, const float* grad, std::size_t outputs,
-                            float* table) {
-    const std::size_t width = conv.out_width(), channels = conv.out_channels;
-    for (const Run& run : block.runs)
-        for (std::size_t group = 0; group < run.count; ++group) {
-            float* out = table + (run.at + group) * kSums * outputs;
-            for (std::size_t o = 0; o < outputs; o += kLanes) {
-                Floats pixels[kGroup];
-                for (std::size_t i = 0; i < kGroup; ++i) {
-                    const std::size_t x = (run.first + group) * kGroup + i;
-                    pixels[i] = x < width ? load(grad + (run.row * width + x) * channels + o) : Floats{};
-                }
-                table_group(pixels, out + o, outputs);
-            }
-        }
-}
-
 // index[c]: the bits of channel c under the block's pixels, as this tap sees them; then those of the picture itself.
-RBNN_CLONES void make_index(const SignConv& conv, const Block& block, const Word* planes, const Word* inside,
-                            std::size_t ky, std::size_t kx, std::size_t first, std::size_t count, std::uint32_t* index) {
+void make_index(const SignConv& conv, const Block& block, const Word* planes, const Word* inside, std::size_t ky, std::size_t kx,
+                std::size_t first, std::size_t count, std::uint32_t* index) {
     std::memset(index, 0, (count + 1) * sizeof *index);
     const std::size_t column = kx % conv.stride_x;
     for (const Run& run : block.runs) {
         const std::size_t y = run.row * conv.stride_y + ky;
         if (y < conv.padding_y || y >= conv.padding_y + conv.height) continue;
         const Word* row = planes + ((y - conv.padding_y) * conv.stride_x + column) * conv.in_channels + first;
-        const std::size_t shift = kx / conv.stride_x + run.first * kGroup;
+        const std::size_t shift = kx / conv.stride_x + run.first * kGroup, at = run.at * kGroup;
         const Word mask = ~Word{0} >> (64 - run.count * kGroup);
-        const std::size_t at = run.at * kGroup;
-        for (std::size_t c = 0; c < count; ++c) index[c] |= static_cast<std::uint32_t>((row[c] >> shift & mask) << at);
-        index[count] |= static_cast<std::uint32_t>((inside[column] >> shift & mask) << at);
+        conv.kernels.training.add_to_index(row, count, shift, mask, at, index);
+        conv.kernels.training.add_to_index(inside + column, 1, shift, mask, at, index + count);
     }
-}
-
-RBNN_CLONES void look_up_block(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index,
-                               std::size_t count, float* sums) {
-    switch (outputs) {
-        case 32: return look_up_groups<Floats, 4>(groups, table, index, count, sums);
-        case 16: return look_up_groups<Floats, 2>(groups, table, index, count, sums);
-        default: return look_up_groups<Floats, 1>(groups, table, index, count, sums);
-    }
-}
-
-void look_up(const SignConv& conv, std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index,
-             std::size_t count, float* sums) {
-    if (conv.kernels && outputs >= 16) return conv.kernels->look_up_block(outputs, groups, table, index, count, sums);
-    look_up_block(outputs, groups, table, index, count, sums);
 }
 
 void run_task(const SignConv& conv, const std::vector<Block>& blocks, const std::vector<Word>& inside, const float* grad,
               const Word* planes, Task& task) {
-    task.sums.assign((conv.taps() * (task.inputs + 1) * task.outputs + 15) / 16, Line{});
-    std::vector<Line> lines(kBlockGroups * kSums * task.outputs / 16);
+    task.sums = lines_for(conv.taps() * (task.inputs + 1) * task.outputs);
+    std::vector<Line> lines = lines_for(kBlockGroups * kSums * task.outputs);
     float* table = lines.data()->values;
     std::uint32_t index[kSlabInputs + 1];
     for (std::size_t image = task.first_image; image < task.last_image; ++image)
         for (const Block& block : blocks) {
-            make_table(conv, block, grad + image * conv.out_values() + task.first_output, task.outputs, table);
+            const float* at = grad + image * conv.out_values() + task.first_output;
+            for (const Run& run : block.runs)
+                conv.kernels.training.table_subsets(at + run.row * conv.out_width() * conv.out_channels, run.first * kGroup,
+                                                    conv.out_width(), conv.out_channels, run.count, task.outputs,
+                                                    table + run.at * kSums * task.outputs);
             float* sums = task.values();
             for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
                 for (std::size_t kx = 0; kx < conv.kernel_x; ++kx, sums += (task.inputs + 1) * task.outputs) {
                     make_index(conv, block, planes + image * conv.plane_words(), inside.data(), ky, kx, task.first_input,
                                task.inputs, index);
-                    look_up(conv, task.outputs, block.groups, table, index, task.inputs + 1, sums);
+                    conv.kernels.training.look_up_subsets(task.outputs, block.groups, table, index, task.inputs + 1, sums);
                 }
         }
 }

@@ -1,5 +1,5 @@
-// The convolution of signs in training by the AVX-512 kernels against plain C++, on random shapes: signs and sums bit for
-// bit, gradients up to rounding.  The argument is the number of shapes.
+// The convolution of signs in training by each instruction set against the portable kernels, on random shapes: signs and sums bit
+// for bit, gradients up to rounding.  The argument is the number of shapes.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "simd/dispatch.h"
 #include "training/sign_conv.h"
 
 using namespace rbnn;
@@ -24,10 +25,10 @@ std::vector<float> numbers(std::size_t n) {
     return x;
 }
 
-SignConv any_shape() {
+SignConv any_shape(const Kernels& kernels) {
     for (;;) {
         SignConv conv{any(1, 5),  any(1, 12), any(1, 40), 8 * any(1, 9), 8 * any(1, 9), any(1, 5),
-                      any(1, 5), any(1, 3),  any(1, 3),  any(0, 4),     any(0, 4),     static_cast<int>(any(1, 3)), nullptr};
+                      any(1, 5), any(1, 3),  any(1, 3),  any(0, 4),     any(0, 4),     static_cast<int>(any(1, 3)), kernels};
         if (conv.supported()) return conv;
     }
 }
@@ -49,7 +50,8 @@ Results run(const SignConv& conv, const SignFilters& filters, const std::vector<
 }
 
 void refuse(const char* what, const SignConv& conv) {
-    std::printf("%s differs: images %zu, %zu x %zu, channels %zu to %zu, kernel %zu x %zu, stride %zu %zu, padding %zu %zu\n", what,
+    std::printf("%s: %s differs: images %zu, %zu x %zu, channels %zu to %zu, kernel %zu x %zu, stride %zu %zu, padding %zu %zu\n",
+                conv.kernels.name, what,
                 conv.images, conv.height, conv.width, conv.in_channels, conv.out_channels, conv.kernel_y, conv.kernel_x,
                 conv.stride_y, conv.stride_x, conv.padding_y, conv.padding_x);
     std::exit(1);
@@ -72,18 +74,27 @@ bool close(const std::vector<float>& a, const std::vector<float>& b) {
 
 int main(int, char** arguments) {
     const int shapes = std::atoi(arguments[1]);
+    int comparisons = 0;
     for (int i = 0; i < shapes; ++i) {
-        SignConv conv = any_shape();
+        const SignConv conv = any_shape(kernels_portable);
         const std::vector<float> signs = numbers(conv.out_channels * conv.taps() * conv.in_channels);
         const SignFilters filters(conv, signs.data(), numbers(conv.out_channels).data());
         const std::vector<float> x = numbers(conv.images * conv.in_values()), grad = numbers(conv.images * conv.out_values());
         const Results plain = run(conv, filters, x, grad);
-        conv.kernels = &sign_kernels_avx512;
-        const Results found = run(conv, filters, x, grad);
-        if (!same(plain.planes, found.planes)) refuse("signs", conv);
-        if (!same(plain.out, found.out)) refuse("the output", conv);
-        if (!close(plain.grad_a, found.grad_a)) refuse("the input's gradient", conv);
-        if (!close(plain.grad_weight, found.grad_weight)) refuse("the weight's gradient", conv);
+        for (const Kernels* kernels : all_kernels()) {
+            if (kernels == &kernels_portable || !kernels->supported()) continue;
+            const SignConv other{conv.images,     conv.height,    conv.width,     conv.in_channels, conv.out_channels,
+                                 conv.kernel_y,   conv.kernel_x,  conv.stride_y,  conv.stride_x,    conv.padding_y,
+                                 conv.padding_x,  conv.threads,   *kernels};
+            const Results found = run(other, filters, x, grad);
+            if (!same(plain.planes, found.planes)) refuse("signs", other);
+            if (!same(plain.out, found.out)) refuse("the output", other);
+            if (!close(plain.grad_a, found.grad_a)) refuse("the input's gradient", other);
+            if (!close(plain.grad_weight, found.grad_weight)) refuse("the weight's gradient", other);
+            comparisons += 4;
+        }
     }
-    std::printf("%d comparisons\n", 4 * shapes);
+    for (const Kernels* kernels : all_kernels())
+        if (kernels->supported()) std::printf("%s ", kernels->name);
+    std::printf("%d comparisons\n", comparisons);
 }

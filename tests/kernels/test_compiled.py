@@ -41,8 +41,8 @@ def test_avx512_kernels_equal_the_portable_ones(tmp_path: Path) -> None:
 
 
 @x86
-def test_training_by_avx512_kernels_is_that_of_plain_code(tmp_path: Path) -> None:
-    compared(build(tmp_path, "compare_sign_conv", **SANITIZED, **avx512()), "40")
+def test_training_by_every_set_is_that_of_the_portable_kernels(tmp_path: Path) -> None:
+    assert "avx512" in compared(build(tmp_path, "compare_sign_conv", **SANITIZED, **avx512()), "40")
 
 
 def test_neon_kernels_equal_the_portable_ones_under_emulation(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+// What AVX-512 brings to the convolution of signs in training, in avx512.cpp.
+//
+// In grad_input lanes are 16 input channels: a table of 16 sums is one register, and vpermps looks up 16 of its sums at once, one
+// per lane, without touching memory.  In grad_weight lanes are 16 output channels.
+
+namespace wide {
+
+constexpr std::size_t kFloats = 16, kWords = 8;
+using Vector = float __attribute__((vector_size(64)));
+
+void pack_row(const PackRow& row) {
+    const __m512 level = _mm512_set1_ps(row.level[0]);
+    const std::size_t end = row.padding + row.width, pixel = words_for(row.channels) * sizeof(Word);
+    auto* pixels = reinterpret_cast<std::uint8_t*>(row.pixels);
+    for (std::size_t remainder = 0; remainder < row.stride; ++remainder)
+        for (std::size_t c = 0; c < row.channels; c += kFloats) {
+            const std::size_t channels = least(kFloats, row.channels - c);
+            const auto inside = static_cast<__mmask16>((1u << channels) - 1);
+            // The first padded column of this remainder that lies in the picture.
+            std::size_t column = row.padding + (remainder + row.stride - row.padding % row.stride) % row.stride;
+            __m512i half[2];
+            for (std::size_t h = 0; h < 2; ++h) {
+                half[h] = _mm512_setzero_si512();
+                for (; column < least(end, (h + 1) * 32 * row.stride); column += row.stride) {
+                    const std::size_t at = (column - row.padding) * row.channels + c;
+                    const __m512 x = _mm512_maskz_loadu_ps(inside, row.x + at);
+                    const __mmask16 above = _mm512_cmp_ps_mask(x, level, _CMP_GT_OQ) & inside;
+                    const __m512i bit = _mm512_set1_epi32(static_cast<int>(std::uint32_t{1} << column / row.stride % 32));
+                    half[h] = _mm512_mask_or_epi32(half[h], above, half[h], bit);
+                    __builtin_memcpy(pixels + (column - row.padding) * pixel + c / 8, &above, channels / 8);
+                }
+            }
+            const auto store = [&](std::size_t first, __m256i low, __m256i high) {
+                if (first >= channels) return;
+                const __m512i upper = _mm512_slli_epi64(_mm512_cvtepu32_epi64(high), 32);
+                _mm512_storeu_si512(row.planes + remainder * row.channels + c + first,
+                                    _mm512_or_si512(_mm512_cvtepu32_epi64(low), upper));
+            };
+            store(0, _mm512_castsi512_si256(half[0]), _mm512_castsi512_si256(half[1]));
+            store(kWords, _mm512_extracti64x4_epi64(half[0], 1), _mm512_extracti64x4_epi64(half[1], 1));
+        }
+}
+
+void table_pixels(const float* grad, const float* scale, std::size_t n, std::size_t channels, float* tables) {
+    const auto signs = [](unsigned plus) {
+        return _mm512_mask_blend_ps(static_cast<__mmask16>(plus), _mm512_set1_ps(-1.0f), _mm512_set1_ps(1.0f));
+    };
+    const __m512 s0 = signs(0xAAAA), s1 = signs(0xCCCC), s2 = signs(0xF0F0), s3 = signs(0xFF00);
+    for (std::size_t pixel = 0; pixel < n; ++pixel, grad += channels)
+        for (std::size_t o = 0; o < channels; o += 4, tables += kFloats) {
+            const auto g = [&](std::size_t i) { return _mm512_set1_ps(grad[o + i] * scale[o + i]); };
+            const __m512 low = _mm512_fmadd_ps(g(0), s0, _mm512_mul_ps(g(1), s1));
+            const __m512 high = _mm512_fmadd_ps(g(2), s2, _mm512_mul_ps(g(3), s3));
+            _mm512_store_ps(tables, _mm512_add_ps(low, high));
+        }
+}
+
+template <std::size_t kPixels>
+inline void look_up_tile(const LookUpRow& row, std::size_t pixel, std::size_t channel) {
+    __m512 sums[kPixels];
+    for (__m512& sum : sums) sum = _mm512_setzero_ps();
+    const std::size_t table = row.groups * kFloats, index_row = (row.channels + kFloats - 1) / kFloats * kFloats;
+    for (const LookUpRow::Tap* tap = row.taps; tap < row.taps + row.tap_count; ++tap) {
+        const float* tables = tap->tables + pixel * table;
+        const std::int32_t* index = tap->index + channel;
+        for (std::size_t group = 0; group < row.groups; ++group, tables += kFloats, index += index_row) {
+            const __m512i at = _mm512_loadu_si512(index);
+            for (std::size_t p = 0; p < kPixels; ++p)
+                sums[p] = _mm512_add_ps(sums[p], _mm512_permutexvar_ps(at, _mm512_load_ps(tables + p * table)));
+        }
+    }
+    const std::size_t channels = least(kFloats, row.channels - channel);
+    const auto mask = static_cast<__mmask16>((1u << channels) - 1);
+    for (std::size_t p = 0; p < kPixels; ++p)
+        _mm512_mask_storeu_ps(row.out + (pixel + p) * row.stride + channel, mask, sums[p]);
+}
+
+void look_up_row(const LookUpRow& row) {
+    constexpr std::size_t kPixels = 8;
+    std::size_t pixel = 0;
+    for (; pixel + kPixels <= row.pixels; pixel += kPixels)
+        for (std::size_t c = 0; c < row.channels; c += kFloats) look_up_tile<kPixels>(row, pixel, c);
+    for (; pixel < row.pixels; ++pixel)
+        for (std::size_t c = 0; c < row.channels; c += kFloats) look_up_tile<1>(row, pixel, c);
+}
+
+void look_up_subsets(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index, std::size_t count,
+                     float* sums) {
+    switch (outputs) {
+        case 32: return look_up_vectors<Vector, 2>(groups, table, index, count, sums);
+        case 16: return look_up_vectors<Vector, 1>(groups, table, index, count, sums);
+        default: return look_up_vectors<Floats, 1>(groups, table, index, count, sums);
+    }
+}
+
+}  // namespace wide

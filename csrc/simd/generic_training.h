@@ -1,0 +1,137 @@
+// Elementwise kernels and batch norm of training, over eight floats (vectors.h) or left to the compiler to vectorise.
+
+void sign(std::size_t n, const float* x, float threshold, float* out) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = x[i] > threshold ? 1.0f : -1.0f;
+}
+
+RBNN_INLINE float tent_at(Tent tent, float x, float grad) {
+    const float size = __builtin_fabsf(x), height = tent.peak - tent.slope * size;
+    return size <= tent.support ? grad * (height < 0.0f ? 0.0f : height) : 0.0f;
+}
+
+void tent(std::size_t n, Tent shape, const float* grad, const float* x, float* out) {
+#pragma GCC ivdep  // out may be grad: each value depends on its own place alone
+    for (std::size_t i = 0; i < n; ++i) out[i] = tent_at(shape, x[i], grad[i]);
+}
+
+// Sums of so many floats are floats, those of all in double: as exact as needed, and the inner loop is vectorised.
+constexpr std::size_t kSummed = 256, kPartialSums = 16;
+
+double squares(std::size_t n, const float* x, float mean) {
+    double total = 0.0;
+    std::size_t i = 0;
+    for (; i + kSummed <= n; i += kSummed) {
+        float lanes[kPartialSums] = {};
+        for (std::size_t j = 0; j < kSummed; j += kPartialSums)
+            for (std::size_t lane = 0; lane < kPartialSums; ++lane) {
+                const float centred = x[i + j + lane] - mean;
+                lanes[lane] += centred * centred;
+            }
+        for (float lane : lanes) total += lane;
+    }
+    for (; i < n; ++i) total += static_cast<double>(x[i] - mean) * (x[i] - mean);
+    return total;
+}
+
+void standardised_tent(std::size_t n, Tent shape, const float* grad, const float* x, float mean, float inverse_std, float* out,
+                       double* sum, double* product) {
+    double total = 0.0, total_product = 0.0;
+    for (std::size_t i = 0; i < n; i += kSummed) {
+        const std::size_t count = least(kSummed, n - i);
+        float lanes[kPartialSums] = {}, product_lanes[kPartialSums] = {};
+        const auto step = [&](std::size_t at, std::size_t lane) RBNN_INLINE_LAMBDA {
+            const float standard = (x[at] - mean) * inverse_std, value = tent_at(shape, standard, grad[at]);
+            out[at] = value;
+            lanes[lane] += value;
+            product_lanes[lane] += value * standard;
+        };
+        std::size_t j = 0;
+        for (; j + kPartialSums <= count; j += kPartialSums)
+            for (std::size_t lane = 0; lane < kPartialSums; ++lane) step(i + j + lane, lane);
+        for (std::size_t lane = 0; j + lane < count; ++lane) step(i + j + lane, lane);
+        for (std::size_t lane = 0; lane < kPartialSums; ++lane) total += lanes[lane], total_product += product_lanes[lane];
+    }
+    *sum = total;
+    *product = total_product;
+}
+
+void standardised_finish(std::size_t n, const float* x, float mean, float inverse_std, float shift, float pull, float* out) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = inverse_std * (out[i] - shift - (x[i] - mean) * inverse_std * pull);
+}
+
+void add_hardtanh(std::size_t n, const float* a, const float* b, float* out) {
+#pragma GCC ivdep  // out may be a: each value depends on its own place alone
+    for (std::size_t i = 0; i < n; ++i) {
+        const float sum = a[i] + b[i];
+        // Written so that NaN stays NaN: a loss that is not finite must be seen.
+        out[i] = sum < -1.0f ? -1.0f : (sum > 1.0f ? 1.0f : sum);
+    }
+}
+
+void hardtanh_grad(std::size_t n, const float* grad, const float* out, float* grad_in) {
+    for (std::size_t i = 0; i < n; ++i) grad_in[i] = __builtin_fabsf(out[i]) < 1.0f ? grad[i] : 0.0f;
+}
+
+// Calls body(kVectors, channel) for two vectors of channels at a time, and for one that is left.
+template <class Body>
+RBNN_INLINE void over_channels(std::size_t channels, const Body& body) {
+    std::size_t c = 0;
+    for (; c + 2 * kLanes <= channels; c += 2 * kLanes) body(Constant<2>{}, c);
+    if (c < channels) body(Constant<1>{}, c);
+}
+
+// Relative to `pivot`: where values lie far from 0 compared with their spread, the sum of their squares would lose it.
+void sum_rows(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum, double* square) {
+    over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
+        constexpr std::size_t kVectors = decltype(vectors)::value;
+        Floats total[kVectors] = {}, squares[kVectors] = {}, zero[kVectors];
+        for (std::size_t v = 0; v < kVectors; ++v) zero[v] = load(pivot + first + v * kLanes);
+        const float* at = y + first;
+        for (std::size_t row = 0; row < rows; ++row, at += channels)
+            for (std::size_t v = 0; v < kVectors; ++v) {
+                const Floats value = load(at + v * kLanes) - zero[v];
+                total[v] += value;
+                squares[v] += value * value;
+            }
+        for (std::size_t c = 0; c < kVectors * kLanes; ++c)
+            sum[first + c] = total[c / kLanes][c % kLanes], square[first + c] = squares[c / kLanes][c % kLanes];
+    });
+}
+
+void norm_add_hardtanh_grad(std::size_t rows, std::size_t channels, const float* grad, const float* out, const float* y,
+                            const float* mean, float* grad_sum, double* sum, double* product) {
+    over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
+        constexpr std::size_t kVectors = decltype(vectors)::value;
+        Floats total[kVectors] = {}, products[kVectors] = {}, zero[kVectors];
+        for (std::size_t v = 0; v < kVectors; ++v) zero[v] = load(mean + first + v * kLanes);
+        for (std::size_t row = 0; row < rows; ++row)
+            for (std::size_t v = 0; v < kVectors; ++v) {
+                const std::size_t i = row * channels + first + v * kLanes;
+                const Floats at = load(out + i), value = ((at > -1.0f) & (at < 1.0f)) ? load(grad + i) : Floats{};
+                store(grad_sum + i, value);
+                total[v] += value;
+                products[v] += value * (load(y + i) - zero[v]);
+            }
+        for (std::size_t c = 0; c < kVectors * kLanes; ++c)
+            sum[first + c] = total[c / kLanes][c % kLanes], product[first + c] = products[c / kLanes][c % kLanes];
+    });
+}
+
+void norm_add_hardtanh(std::size_t rows, std::size_t channels, const float* y, const float* scale, const float* shift,
+                       const float* shortcut, float* out) {
+    for (std::size_t row = 0; row < rows; ++row, y += channels, shortcut += channels, out += channels)
+        for (std::size_t c = 0; c < channels; c += kLanes) {
+            const Floats sum = load(y + c) * load(scale + c) + load(shift + c) + load(shortcut + c);
+            // Written so that NaN stays NaN: a loss that is not finite must be seen.
+            const Floats one = Floats{} + 1.0f, above = sum > one ? one : sum;
+            store(out + c, above < -one ? -one : above);
+        }
+}
+
+void norm_grad(std::size_t rows, std::size_t channels, const float* grad_sum, const float* y, const float* mean,
+               const float* factor, const float* pull, const float* shift, float* grad_y) {
+    for (std::size_t row = 0; row < rows; ++row, grad_sum += channels, y += channels, grad_y += channels)
+        for (std::size_t c = 0; c < channels; c += kLanes)
+            store(grad_y + c, load(factor + c) * load(grad_sum + c) + load(pull + c) * (load(y + c) - load(mean + c)) +
+                                  load(shift + c));
+}

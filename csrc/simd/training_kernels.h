@@ -1,0 +1,103 @@
+// What an instruction set brings to training: a section of its table (kernels.h).  Channels are multiples of 8.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bits.h"
+
+namespace rbnn {
+
+// d sign/dx = max(peak − slope·|x|, 0) where |x| ≤ support, else 0.
+struct Tent {
+    float peak, slope, support;
+};
+
+// Four numbers are a group, and a table has one entry for each choice of signs, or each subset, of them.
+constexpr std::size_t kGroup = 4, kSums = 16;
+
+// One row of pixels as bits, +1 where x > level: words of channels, and planes (SignConv::plane_words).
+struct PackRow {
+    const float* x;                 // (width, channels)
+    const float* level;             // the same one for each channel, padded to a block
+    std::size_t width, channels, stride, padding;
+    Word* pixels;                   // (width, words_for(channels)); tail bits are 0 already
+    Word* planes;
+};
+
+// For `channels` channels, each with sums of its own `plane` floats apart, vectors of eight pixels:
+//
+//   sums[c][sums_at[v]] += Σ_i tables[offsets[c][i] + table_at[v]]
+struct AddTables {
+    static constexpr std::size_t kMostVectors = 4;
+
+    const float* tables;
+    const std::uint16_t* offsets;    // (channels, count), in floats
+    std::size_t count, channels, plane, vectors;
+    std::size_t table_at[kMostVectors], sums_at[kMostVectors];
+    float* sums;
+};
+
+// One row of grad_input, the pixels whose taps are the same: every `stride` pixels one.
+//
+//   out[i][c] = Σ_taps Σ_group table[tap.pixel + i][group][index[tap][group][c]]
+struct LookUpRow {
+    struct Tap {
+        const float* tables;         // of the first pixel: (pixels, groups, 16)
+        const std::int32_t* index;   // (groups, channels rounded up to 16)
+    };
+    const Tap* taps;
+    std::size_t tap_count, groups, pixels, channels;
+    float* out;
+    std::size_t stride;             // floats from a pixel to the next
+};
+
+struct TrainingKernels {
+    // Of n values (training/elementwise.h says what each is good for).
+    void (*sign)(std::size_t n, const float* x, float threshold, float* out);
+    void (*tent)(std::size_t n, Tent tent, const float* grad, const float* x, float* out);  // out may be grad
+    double (*squares)(std::size_t n, const float* x, float mean);                           // Σ (x − mean)²
+    // out = tent(x̂)·grad, and its sum and its sum of products with x̂.
+    void (*standardised_tent)(std::size_t n, Tent tent, const float* grad, const float* x, float mean, float inverse_std, float* out,
+                              double* sum, double* product);
+    // out = inverse_std·(out − shift − x̂·pull)
+    void (*standardised_finish)(std::size_t n, const float* x, float mean, float inverse_std, float shift, float pull, float* out);
+    void (*add_hardtanh)(std::size_t n, const float* a, const float* b, float* out);  // out may be a
+    void (*hardtanh_grad)(std::size_t n, const float* grad, const float* out, float* grad_in);
+
+    // Of rows of channels (training/batch_norm.h): sums of y − pivot and of its squares, and what follows from them.
+    void (*sum_rows)(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum, double* square);
+    void (*norm_add_hardtanh)(std::size_t rows, std::size_t channels, const float* y, const float* scale, const float* shift,
+                              const float* shortcut, float* out);
+    void (*norm_add_hardtanh_grad)(std::size_t rows, std::size_t channels, const float* grad, const float* out, const float* y,
+                                   const float* mean, float* grad_sum, double* sum, double* product);
+    void (*norm_grad)(std::size_t rows, std::size_t channels, const float* grad_sum, const float* y, const float* mean,
+                      const float* factor, const float* pull, const float* shift, float* grad_y);
+
+    void (*pack_row)(const PackRow&);
+
+    // The gradient for the input, by planes: pixels (count, channels) times scale → planes, and back, `step` floats to the next.
+    void (*pixels_to_planes)(const float* pixels, const float* scale, std::size_t count, std::size_t channels, std::size_t plane,
+                             float* planes);
+    void (*planes_to_pixels)(const float* planes, std::size_t plane, std::size_t count, std::size_t channels, std::size_t step,
+                             float* pixels);
+    // The 16 sums ±g0 ±g1 ±g2 ±g3 of n values of four planes, `entry` floats apart.
+    void (*table_planes)(const float* planes, std::size_t plane, std::size_t n, std::size_t entry, float* table);
+    void (*add_tables)(const AddTables&);
+    // The same by pixels, where a set looks 16 sums up in a register, else null.  For n pixels and each group of channels the 16
+    // sums of gradients times scales, bit i of the index the sign of gi: tables (n, channels / 4, 16), at a cache line.
+    void (*table_pixels)(const float* grad, const float* scale, std::size_t n, std::size_t channels, float* tables);
+    void (*look_up_row)(const LookUpRow&);
+
+    // The gradient for the weight.  Of an output row's pixels from `first` on, groups of four: the sums over their subsets, table
+    // (groups, 16, outputs).
+    void (*table_subsets)(const float* row, std::size_t first, std::size_t width, std::size_t channels, std::size_t groups,
+                          std::size_t outputs, float* table);
+    // index[c] |= (planes[c] >> shift & mask) << at
+    void (*add_to_index)(const Word* planes, std::size_t count, std::size_t shift, Word mask, std::size_t at, std::uint32_t* index);
+    // sums (count, outputs) += table[group][index[i] >> 4·group & 15] over all groups; outputs is 8, 16 or 32, tables and sums
+    // lie at a cache line.
+    void (*look_up_subsets)(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index,
+                            std::size_t count, float* sums);
+};
+
+}  // namespace rbnn
