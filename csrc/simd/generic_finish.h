@@ -95,7 +95,7 @@ RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t
         v = Lanes::add(v, Lanes::load(shift + i));
         if constexpr (kResidual) v = Lanes::add(v, Lanes::load(residual + i));
         if constexpr (kClamp) {
-            v = Lanes::smaller(Lanes::larger(v, low), high);
+            v = Lanes::smaller(high, Lanes::larger(low, v));  // in this order NaN stays NaN
         } else {
             float values[Lanes::kCount];
             Lanes::store(values, v);

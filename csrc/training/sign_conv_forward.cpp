@@ -1,5 +1,5 @@
 // The forward pass: the engine's binary convolution of each image's signs.
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 #include "base/threads.h"

@@ -10,6 +10,7 @@ from rbnn import _core
 from rbnn.functional.batch_norm import norm_add_hardtanh
 from rbnn.functional.binarize import Binarization, add_hardtanh, binarize
 from rbnn.functional.estimators import Tent
+from rbnn.functional.scaled_signs import ScaledSigns
 from rbnn.functional.sign_conv import sign_conv2d
 
 SUPPORTED = [name for name, supported in _core.kernels() if supported]
@@ -20,9 +21,9 @@ def pictures(*shape: int) -> Tensor:
 
 
 def convolution() -> tuple[Tensor, list[Tensor]]:
-    x, weight = pictures(3, 16, 9, 7), torch.randn(8, 16, 3, 3).sign().requires_grad_()
+    x, signs = pictures(3, 16, 9, 7), torch.randn(8, 16, 3, 3).sign().requires_grad_()
     binarization = Binarization(Tent(2.0, 1.0, 2.0), standardised=True)
-    return sign_conv2d(x, weight, binarization, (1, 1), (1, 1)), [x, weight]
+    return sign_conv2d(x, ScaledSigns(signs, torch.rand(8)), binarization, (1, 1), (1, 1)), [x, signs]
 
 
 def signs() -> tuple[Tensor, list[Tensor]]:
@@ -70,3 +71,14 @@ def test_all_kernels_train_alike(
     monkeypatch.setenv("RBNN_KERNELS", kernels)
     for found, best in zip(values_and_gradients(work), wanted, strict=True):
         torch.testing.assert_close(found, best, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernels", SUPPORTED)
+def test_a_scale_that_is_no_number_is_seen(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RBNN_KERNELS", kernels)
+    scale = torch.tensor([1.0, float("nan"), -2.0, float("inf"), 0.0, 1.0, 1.0, 1.0])
+    signs = ScaledSigns(torch.randn(8, 16, 3, 3).sign(), scale)
+    x = torch.randn(3, 16, 9, 7)
+    found = sign_conv2d(x, signs, Binarization(Tent(1.0, 0.0, 1.0), standardised=False), (1, 1), (1, 1))
+    wanted = nn.functional.conv2d(torch.where(x > 0, 1.0, -1.0), signs.signs, padding=1) * scale.view(8, 1, 1)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
