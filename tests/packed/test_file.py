@@ -1,7 +1,10 @@
 """The packed file: what is written is read, and nothing else is."""
 
 import json
+import re
 import struct
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from faults import Fault
+from packed_files import ENCODE, rewrite
 from packed_networks import picture_network, small_network
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from rbnn.data.preprocess import normalise
@@ -22,29 +25,35 @@ from rbnn.packed.operations import KINDS
 from rbnn.packed.session import Session
 
 
-@pytest.fixture
-def packed(tmp_path: Path) -> Path:
-    packfile.write(small_network(), tmp_path / "net.rbnn")
+@pytest.fixture(params=ENCODE, ids="version {}".format)
+def packed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    graph = small_network()
+    (tmp_path / "net.rbnn").write_bytes(ENCODE[request.param](packfile._to_json(graph), graph.tensors))
     return tmp_path / "net.rbnn"
 
 
-def rewrite(path: Path, change: Any) -> Path:
-    """The file after ``change(metadata, tensors)``, its checksum repaired."""
-    with safe_open(path, framework="numpy") as file:
-        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    change(metadata, tensors)
-    metadata["rbnn.checksum"] = packfile.checksum(metadata["rbnn.graph"], tensors)
-    save_file(tensors, path, metadata)
-    return path
+def same(read: Graph, written: Graph) -> None:
+    assert (read.input, read.output, read.buffers) == (written.input, written.output, written.buffers)
+    for found, wanted in zip(read.operations, written.operations, strict=True):
+        np.testing.assert_equal(vars(found), vars(wanted))
 
 
 def test_a_network_survives_the_file(packed: Path) -> None:
-    written, read = small_network(), packfile.read(packed)
-    assert read.input == written.input
-    assert read.buffers == written.buffers
-    for found, wanted in zip(read.operations, written.operations, strict=True):
-        np.testing.assert_equal(vars(found), vars(wanted))
-    assert [path.name for path in packed.parent.iterdir()] == ["net.rbnn"]
+    same(packfile.read(packed), small_network())
+
+
+def test_writing_leaves_one_file_the_same_for_the_same_network(tmp_path: Path) -> None:
+    packfile.write(small_network(), tmp_path / "net.rbnn")
+    assert [path.name for path in tmp_path.iterdir()] == ["net.rbnn"]
+    data = (tmp_path / "net.rbnn").read_bytes()
+    packfile.write(packfile.read(tmp_path / "net.rbnn"), tmp_path / "net.rbnn")
+    assert (tmp_path / "net.rbnn").read_bytes() == data
+    assert len(data) < 1500 + sum(tensor.nbytes for tensor in small_network().tensors.values())
+
+
+def test_a_file_of_the_first_version_still_loads() -> None:
+    """Written when there was no other version."""
+    same(packfile.read(Path(__file__).parent / "version_1.rbnn"), small_network())
 
 
 def test_a_broken_graph_is_not_written_and_leaves_the_old_file(packed: Path) -> None:
@@ -87,8 +96,9 @@ def test_every_damaged_byte_is_noticed(packed: Path) -> None:
 
 
 def test_a_newer_version_is_refused(packed: Path) -> None:
-    rewrite(packed, lambda metadata, tensors: metadata.update({"rbnn.version": "2"}))
-    with pytest.raises(PackError, match=r"version 2.*upgrade"):
+    data = packed.read_bytes()
+    packed.write_bytes(re.sub(rb'"rbnn.version":"."', b'"rbnn.version":"3"', data))
+    with pytest.raises(PackError, match=r"version 3.*reads up to 2.*upgrade"):
         packfile.read(packed)
 
 
@@ -109,8 +119,8 @@ def test_numbers_of_another_type_are_named(tmp_path: Path, dtype: str) -> None:
 
 
 def test_a_field_that_is_there_twice_is_refused(packed: Path) -> None:
-    def change(metadata: dict[str, str], tensors: Any) -> None:
-        metadata["rbnn.graph"] = metadata["rbnn.graph"].replace('"stride":[2,2]', '"stride":[2,2],"stride":[1,1]')
+    def change(parts: dict[str, str], tensors: Any) -> None:
+        parts["graph"] = parts["graph"].replace('"stride":[2,2]', '"stride":[2,2],"stride":[1,1]')
 
     with pytest.raises(PackError, match=r"net\.rbnn: its JSON has the field 'stride' twice"):
         packfile.read(rewrite(packed, change))
@@ -121,6 +131,51 @@ def test_a_header_with_a_field_twice_is_refused(tmp_path: Path) -> None:
     path.write_bytes(container({"rbnn.version": "1"}, ',"__metadata__":{"rbnn.version":"2"}'))
     with pytest.raises(PackError, match=r"the field '__metadata__' twice|not a packed network"):
         packfile.read(path)
+
+
+def version_2(compressed: bytes, data: bytes = b"") -> bytes:
+    """A container of version 2 with any graph and data."""
+    ends = len(data), len(data) + len(compressed)
+    entries = f',"data":{{"dtype":"U8","shape":[{ends[0]}],"data_offsets":[0,{ends[0]}]}}'
+    entries += f',"graph":{{"dtype":"U8","shape":[{len(compressed)}],"data_offsets":[{ends[0]},{ends[1]}]}}'
+    return container({"rbnn.version": "2", "rbnn.checksum": ""}, entries, data + compressed)
+
+
+def test_a_graph_that_would_grow_without_end_is_refused_early() -> None:
+    bomb = version_2(zlib.compress(b" " * (1 << 29), 9))
+    assert len(bomb) < 1 << 20
+    tracemalloc.start()
+    with pytest.raises(PackError, match="its graph is larger than 16,777,216 characters"):
+        packfile.parse(bomb)
+    assert tracemalloc.get_traced_memory()[1] < 4 * packfile.LARGEST_GRAPH
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("compressed", "why"),
+    [
+        (b"", "not a packed network"), (b"hello", "not a packed network"),
+        (zlib.compress(b"{}")[:-1], "not a packed network"), (zlib.compress(b"{}") + b"more", "not a packed network"),
+        (zlib.compress(b"\xff\n{}"), "not a packed network"), (zlib.compress(b"{}"), "list of tensors"),
+        (zlib.compress(b"{}\n[]"), "list of tensors"), (zlib.compress(b'{}\n{"w":[]}'), "list of tensors"),
+        (zlib.compress(b'{}\n{"w":["F32",1],"w":["F32",1]}'), "the field 'w' twice"),
+        (zlib.compress(b"{}\n" + b"[" * 100_000), "list of tensors"), (zlib.compress(b"{}\n{}"), "belong to no tensor"),
+        (zlib.compress(b'{}\n{"w":["F64",1]}'), "tensor 'w' is F64, expected one of"),
+        (zlib.compress(b'{}\n{"w":[["F32"],1]}'), "expected one of F32"),
+        (zlib.compress(b'{}\n{"w":["F32",true,2]}'), "impossible shape"),
+        (zlib.compress(b'{}\n{"w":["F32",-2]}'), "impossible shape"),
+        (zlib.compress(b'{}\n{"w":["F32",1,1,1,1,2]}'), "impossible shape"),
+        (zlib.compress(b'{}\n{"w":["F32",1e9]}'), "impossible shape"),
+        (zlib.compress(b'{}\n{"w":["F32",99999999999999999999]}'), "impossible shape"),
+        (zlib.compress(b'{}\n{"w":["F32",3]}'), "does not lie in the file"),
+        (zlib.compress(b'{}\n{"v":["I8",1],"w":["F32",1],"u":["U8",3]}'), "does not lie in the file"),
+        (zlib.compress(b'{}\n{"\\ud800":["F32",2]}'), "cannot be written as UTF-8"),
+        (zlib.compress(b'{}\n{"w":["F32",2]}'), "checksum does not fit"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_taken_apart_is_refused(compressed: bytes, why: str) -> None:
+    with pytest.raises(PackError, match=why):
+        packfile.parse(version_2(compressed, bytes(8)))
 
 
 LONG = "x" * 1_000_000
@@ -151,8 +206,8 @@ def test_a_complaint_is_not_as_long_as_the_file_wants(packed: Path, change: Call
 
 
 def test_an_unknown_kind_names_the_operation(packed: Path) -> None:
-    def change(metadata: dict[str, str], tensors: Any) -> None:
-        metadata["rbnn.graph"] = metadata["rbnn.graph"].replace('"max_pool_bits"', '"median_pool"')
+    def change(parts: dict[str, str], tensors: Any) -> None:
+        parts["graph"] = parts["graph"].replace('"max_pool_bits"', '"median_pool"')
 
     with pytest.raises(PackError, match=r"'pool' \(median_pool\)"):
         packfile.read(rewrite(packed, change))
@@ -160,7 +215,7 @@ def test_an_unknown_kind_names_the_operation(packed: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_are_refused(packed: Path, value: float) -> None:
-    def change(metadata: Any, tensors: dict[str, Any]) -> None:
+    def change(parts: Any, tensors: dict[str, Any]) -> None:
         tensors["one.scale"] = np.full(16, value, np.float32)
 
     with pytest.raises(PackError, match="finite"):
@@ -170,10 +225,10 @@ def test_numbers_that_are_not_finite_are_refused(packed: Path, value: float) -> 
 def with_graph(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, str], Any], None]:
     """A ``change`` of `rewrite` to the graph alone."""
 
-    def rewritten(metadata: dict[str, str], tensors: Any) -> None:
-        graph = json.loads(metadata["rbnn.graph"])
+    def rewritten(parts: dict[str, str], tensors: Any) -> None:
+        graph = json.loads(parts["graph"])
         change(graph)
-        metadata["rbnn.graph"] = json.dumps(graph)
+        parts["graph"] = json.dumps(graph)
 
     return rewritten
 
@@ -290,8 +345,7 @@ def fuzz(graph: Graph, path: Path, first: int, count: int) -> tuple[int, int]:
                 ][rng.integers(6)]  # fmt: skip
         changed = json.dumps(value)
         tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-        metadata = {"rbnn.version": "1", "rbnn.graph": changed, "rbnn.checksum": packfile.checksum(changed, tensors)}
-        save_file(tensors, path, metadata)
+        path.write_bytes(ENCODE[1 + seed % 2](changed, tensors))
         try:
             session = Session(path)
             answer = session(rng.normal(size=(2, *session.input_shape)).astype(np.float32))

@@ -1,4 +1,4 @@
-"""The ``.rbnn`` file: a safetensors container with the graph as JSON in its metadata (docs/format.md).
+"""The ``.rbnn`` file: a safetensors container with the graph as JSON in it (docs/format.md).
 
 Nothing in a file is executed, and nothing is believed: a file that is not exactly right gives a PackError.
 """
@@ -7,43 +7,60 @@ import hashlib
 import json
 import os
 import struct
+import zlib
 from collections import Counter
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
 
 from rbnn.errors import PackError
 from rbnn.files import write_whole
-from rbnn.packed.graph import Graph, Input
-from rbnn.packed.operations import Buffer, Operation
-from rbnn.text import quoted
+from rbnn.packed.graph import Graph, Input, check_name
+from rbnn.packed.operations import Buffer, Operation, is_whole
+from rbnn.text import quoted, shorten
 
-VERSION = 1
+VERSION = 2
 DTYPES = {"F32": np.float32, "I32": np.int32, "I8": np.int8, "U8": np.uint8}
 """What tensors may be, by their names in the file."""
 LARGEST_FILE = 4 << 30
 """Bytes; a network's weights fill at most half of it."""
+LARGEST_GRAPH = 1 << 24
+"""Characters of the graph and of the list of tensors, once they are decompressed: tens of thousands of operations."""
+MOST_SIDES = 4
+"""Of a tensor."""
 NOT_ONE = "not a packed network, or only a part of one: copy or export it again"
 
 
 def write(graph: Graph, path: str | Path) -> None:
     """Checks the graph and writes it: all of it or nothing, also when the power fails."""
     graph.check()
-    path = Path(path)
-    text = _to_json(graph)
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in graph.tensors.items()}
-    metadata = {
-        "rbnn.version": str(VERSION),
-        "rbnn.graph": text,
-        "rbnn.checksum": checksum(text, tensors),
-    }
-    data = save(tensors, metadata=metadata)
-    write_whole(path, lambda file: file.write(data))
+    data = encode(_to_json(graph), graph.tensors)
+    write_whole(Path(path), lambda file: file.write(data))
+
+
+def encode(text: str, tensors: Mapping[str, NDArray[Any]]) -> bytes:
+    """A file of the present version: the same bytes for the same network."""
+    # The widest numbers first, so that all lie where their size divides their place.
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].itemsize)
+    letters = {np.dtype(kind): letter for letter, kind in DTYPES.items()}
+    listed = {name: [letters[array.dtype], *array.shape] for name, array in ordered}
+    lines = f"{text}\n{_dumped(listed)}"
+    if len(lines) > LARGEST_GRAPH:
+        raise PackError(f"its operations take {len(lines):,} characters, at most {LARGEST_GRAPH:,} can be read again")
+    parts = {"data": b"".join(array.tobytes() for _, array in ordered), "graph": zlib.compress(lines.encode(), 9)}
+    header: dict[str, Any] = {"__metadata__": {"rbnn.version": str(VERSION), "rbnn.checksum": checksum(text, tensors)}}
+    start = 0
+    for name, part in parts.items():
+        header[name] = {"dtype": "U8", "shape": [len(part)], "data_offsets": [start, start + len(part)]}
+        start += len(part)
+    head = _dumped(header).encode()
+    head += b" " * (-len(head) % 8)
+    return struct.pack("<Q", len(head)) + head + b"".join(parts.values())
 
 
 def read(path: str | Path) -> Graph:
@@ -80,9 +97,11 @@ def parse(data: bytes) -> Graph:
         metadata = _metadata(data)
     except (SafetensorError, ValueError, TypeError, MemoryError, RecursionError):
         raise PackError(NOT_ONE) from None
-    _check_version(metadata)
-    tensors = {name: _tensor(name, **fields) for name, fields in stored}
-    text = metadata.get("rbnn.graph", "")
+    if _version(metadata) == 1:
+        text = metadata.get("rbnn.graph", "")
+        tensors = {name: _tensor(name, **fields) for name, fields in stored}
+    else:
+        text, tensors = _unpacked(dict(stored))
     if metadata.get("rbnn.checksum") != checksum(text, tensors):
         raise PackError("damaged, its checksum does not fit: copy or export it again")
     graph = _from_json(text, tensors)
@@ -110,7 +129,47 @@ def _json(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=without_repeats)
 
 
-def checksum(text: str, tensors: dict[str, NDArray[Any]]) -> str:
+def _unpacked(stored: dict[str, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
+    """The graph as JSON and the tensors of a file of version 2."""
+    if set(stored) != {"data", "graph"} or {fields["dtype"] for fields in stored.values()} != {"U8"}:
+        raise PackError(NOT_ONE)
+    text, _, listed = _inflated(stored["graph"]["data"]).partition("\n")
+    try:
+        items = [(name, dtype, shape) for name, (dtype, *shape) in _json(listed).items()]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise PackError("its list of tensors is not one") from None
+    data = memoryview(stored["data"]["data"])
+    tensors, start = {}, 0
+    for name, dtype, shape in items:
+        check_name(name)
+        if len(shape) > MOST_SIDES or not all(is_whole(side, 1, LARGEST_FILE) for side in shape):
+            raise PackError(f"tensor {quoted(name)} has the impossible shape {quoted(shape)}")
+        width = _dtype(name, dtype).itemsize
+        end = start + prod(shape) * width
+        if start % width or end > len(data):
+            raise PackError(f"tensor {quoted(name)} does not lie in the file as it should")
+        tensors[name] = _tensor(name, dtype, shape, data[start:end])
+        start = end
+    if start != len(data):
+        raise PackError("it holds numbers that belong to no tensor")
+    return text, tensors
+
+
+def _inflated(data: bytes) -> str:
+    """Never more than ``LARGEST_GRAPH``, whatever the bytes say."""
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(data, LARGEST_GRAPH)
+        if unpacker.unconsumed_tail:
+            raise PackError(f"its graph is larger than {LARGEST_GRAPH:,} characters")
+        if not unpacker.eof or unpacker.unused_data:
+            raise PackError(NOT_ONE)
+        return text.decode()
+    except (zlib.error, UnicodeDecodeError):
+        raise PackError(NOT_ONE) from None
+
+
+def checksum(text: str, tensors: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 over the graph string and every tensor: name, dtype, shape, bytes, in the order of names."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
@@ -120,20 +179,26 @@ def checksum(text: str, tensors: dict[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def _check_version(metadata: dict[str, str]) -> None:
+def _version(metadata: dict[str, str]) -> int:
     version = metadata.get("rbnn.version", "")
     if not (version.isascii() and version.isdigit() and len(version) < 10 and int(version) > 0):
         raise PackError("a safetensors file, but not a packed network: export it with `rbnn export`")
     if int(version) > VERSION:
         raise PackError(f"format version {version}, this rbnn reads up to {VERSION}: pip install --upgrade rbnn")
+    return int(version)
 
 
-def _tensor(name: str, dtype: str, shape: list[int], data: bytearray) -> NDArray[Any]:
+def _dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        said = dtype if isinstance(dtype, str) else repr(dtype)
+        raise PackError(f"tensor {quoted(name)} is {shorten(said, 200)}, expected one of {', '.join(DTYPES)}")
+    return np.dtype(DTYPES[dtype])
+
+
+def _tensor(name: str, dtype: str, shape: list[int], data: bytearray | memoryview) -> NDArray[Any]:
     """``dtype`` as safetensors names it."""
-    if dtype not in DTYPES:
-        raise PackError(f"tensor {quoted(name)} is {dtype}, expected one of {', '.join(DTYPES)}")
     try:
-        return np.frombuffer(data, DTYPES[dtype]).reshape(shape)
+        return np.frombuffer(data, _dtype(name, dtype)).reshape(shape)
     except ValueError:
         raise PackError(f"tensor {quoted(name)} has the impossible shape {quoted(shape)}") from None
 
@@ -161,6 +226,10 @@ def _to_json(graph: Graph) -> str:
             for operation in graph.operations
         ],
     }
+    return _dumped(value)
+
+
+def _dumped(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 

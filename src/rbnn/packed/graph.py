@@ -64,7 +64,7 @@ class Graph:
             raise PackError(f"the input {quoted(self.input.buffer)} is not a float buffer of the graph")
         _check_normalisation(self.input, self.buffers[self.input.buffer].shape[2])
         for name in (*self.buffers, *(each.name for each in self.operations), *self.input.classes):
-            _check_name(name)
+            check_name(name)
         for name, buffer in self.buffers.items():
             _check_buffer(name, buffer)
         if sum(prod(buffer.shape) for buffer in self.buffers.values()) > LARGEST_NETWORK:
@@ -101,7 +101,7 @@ def _check_normalisation(given: Input, channels: int) -> None:
         raise PackError(f"std of the input must be positive, finite in float32 and at least {SMALLEST_STD:g}")
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:

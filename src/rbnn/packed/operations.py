@@ -177,7 +177,8 @@ class _Attribute:
     optional: bool = False
 
 
-def _whole(value: Any, low: int, high: int) -> bool:
+def is_whole(value: Any, low: int, high: int) -> bool:
+    """Whether a whole number from ``low`` to ``high``."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
@@ -189,7 +190,7 @@ def is_number(value: Any) -> bool:
 def _whole_numbers(count: int, low: int, high: int) -> Callable[[Site, str, Any], None]:
     def check(site: Site, role: str, value: Any) -> None:
         listed = isinstance(value, list | tuple) and len(value) == count
-        if not listed or not all(_whole(v, low, high) for v in value):
+        if not listed or not all(is_whole(v, low, high) for v in value):
             raise site.fail(f"{role} must be {count} whole numbers from {low} to {high}, got {quoted(value)}")
 
     return check
@@ -228,7 +229,7 @@ def _check_number(site: Site, role: str, value: Any) -> None:
 
 
 def _check_groups(site: Site, role: str, value: Any) -> None:
-    if not _whole(value, 1, LARGEST_CHANNELS):
+    if not is_whole(value, 1, LARGEST_CHANNELS):
         raise site.fail(f"{role} must be a positive whole number, got {quoted(value)}")
 
 

@@ -1,0 +1,40 @@
+"""Packed files of every version, also such as no exporter writes."""
+
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save
+
+from rbnn.packed import file as packfile
+
+Tensors = Mapping[str, NDArray[Any]]
+Change = Callable[[dict[str, str], dict[str, Any]], object]
+"""Of the graph as JSON, under ``graph``, and of the tensors."""
+
+
+def version_1(text: str, tensors: Tensors) -> bytes:
+    """As the first exporters wrote it."""
+    metadata = {"rbnn.version": "1", "rbnn.graph": text, "rbnn.checksum": packfile.checksum(text, tensors)}
+    return bytes(save(dict(tensors), metadata))
+
+
+ENCODE = {1: version_1, 2: packfile.encode}
+
+
+def rewrite(path: Path, change: Change) -> Path:
+    """A file of its own version after ``change``, its checksum repaired: the mistake is the writer's, not a disk's."""
+    with safe_open(path, framework="numpy") as file:
+        version = int(file.metadata()["rbnn.version"])
+        if version == 1:
+            text = file.metadata()["rbnn.graph"]
+        else:
+            text = zlib.decompress(file.get_tensor("graph")).decode().partition("\n")[0]
+    parts = {"graph": text}
+    tensors = {name: tensor.copy() for name, tensor in packfile.read(path).tensors.items()}
+    change(parts, tensors)
+    path.write_bytes(ENCODE[version](parts["graph"], tensors))
+    return path
