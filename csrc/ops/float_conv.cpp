@@ -15,11 +15,22 @@ public:
     FloatConvolution(const ConvolutionParameters& p, const Number* weight, std::size_t groups)
         : RowSumConvolution(p), groups_(groups) {
         const std::size_t each = in_.channels / groups_;
-        const bool by_fours = groups_ == 1 && fours_pay(geometry_, in_.channels, channels_);
-        row_sums_ = by_fours ? lay_out_differences(geometry_, row(), in_.channels) : lay_out_sum(geometry_, row(), in_.channels, each, 1);
+        const bool by_fours =
+            groups_ == 1 && fours_pay(geometry_, in_.channels, channels_) && summable(weight, channels_ * kernel_taps());
+        RowSums one_by_one = lay_out_sum(geometry_, row(), in_.channels, each, 1);
+        if (by_fours) {
+            row_sums_ = lay_out_differences(geometry_, row(), in_.channels);
+            one_by_one_ = std::move(one_by_one);
+        } else {
+            row_sums_ = std::move(one_by_one);
+        }
         p.kept.weights(channels_, kernel_taps() / groups_, sizeof(float));
-        tile(weight);
+        // Ten classes need not read sixty-four.
+        if (groups_ == 1 && channels_ <= kernels_.float_channels) weight_stride_ = kernels_.float_channels;
+        for (const RowSum& sum : row_sums_.all) weights_.push_back(tiled(sum, weight));
+        if (by_fours) one_by_one_weights_ = tiled(one_by_one_.all[0], weight);
         if (copied()) scratch_bytes = (by_fours ? difference_rows(geometry_) : geometry_.y.padded()) * row() * sizeof(float);
+        if (by_fours) scratch_bytes += row_sums_.offsets.size();  // which positions are uneven
     }
 
 private:
@@ -30,7 +41,9 @@ private:
                     [&, in = work.floats(in_)](std::size_t y, std::uint8_t* to) {
                         std::memcpy(to, in + y * unpadded, unpadded * sizeof(float));
                     });
-        if (row_sums_.by_fours()) make_differences(geometry_, row(), copy(work), work.threads, work.call);
+        if (!row_sums_.by_fours()) return;
+        make_differences(geometry_, row(), copy(work), work.threads, work.call);
+        find_uneven(kernels_, geometry_, row(), in_.channels, copy(work), uneven(copy(work)), work.threads, work.call);
     }
 
     FloatConv row_sum(const Workspace& work, std::size_t i) const override {
@@ -45,30 +58,57 @@ private:
             grouped(job, block, first, last);
     }
     void convolve(const FourRows<FloatConv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
-        kernels_.float_four_rows(job, block, first, last);
+        const std::uint8_t* odd = uneven(const_cast<float*>(job.sums[0].input));
+        while (first < last) {
+            const std::size_t end = static_cast<std::size_t>(std::find(odd + first, odd + last, odd[first] ^ 1) - odd);
+            if (odd[first])
+                convolve_one_by_one(job.sums[0], block, first, end);
+            else
+                kernels_.float_four_rows(job, block, first, end);
+            first = end;
+        }
+    }
+    // Four output rows of each position, as if nobody had heard of fours.
+    void convolve_one_by_one(const FloatConv& one, std::size_t block, std::size_t first, std::size_t last) const {
+        const std::size_t width = geometry_.x.count;
+        const RowSum& sum = one_by_one_.all[0];
+        const FloatConv job{one.input, one_by_one_.offsets.data(), sum.segments.data(), sum.segments.size(), sum.taps(),
+                            reinterpret_cast<const float*>(one_by_one_weights_.data()), weight_stride_, one.finish};
+        for (std::size_t end; first < last; first = end) {
+            end = std::min(last, (first / width + 1) * width);
+            for (std::size_t y = first / width * 4; y < std::min(first / width * 4 + 4, geometry_.y.count); ++y)
+                kernels_.float_conv(job, block, y * width + first % width, y * width + first % width + (end - first));
+        }
     }
     std::size_t chunk() const override { return (std::size_t{1} << 19) / (row_sums_.taps() * kBlockChannels); }
 
     std::size_t row() const { return geometry_.x.padded() * in_.channels; }
     bool copied() const { return row_sums_.by_fours() || geometry_.y.padding != 0 || geometry_.x.padding != 0; }
     float* copy(const Workspace& work) const { return reinterpret_cast<float*>(work.arena + scratch_offset); }
+    // Behind the operand.
+    std::uint8_t* uneven(float* operand) const {
+        return reinterpret_cast<std::uint8_t*>(operand + difference_rows(geometry_) * row());
+    }
 
-    // Of each sum: blocks × taps × 64 channels
+    // Whether four of them added up are a float, times a large difference too.
     template <class Number>
-    void tile(const Number* from) {
+    static bool summable(const Number* weight, std::size_t count) {
+        return std::all_of(weight, weight + count, [](Number w) { return std::fabs(static_cast<float>(w)) < 1e7f; });
+    }
+
+    // Blocks × taps × 64 channels.
+    template <class Number>
+    AlignedBytes tiled(const RowSum& sum, const Number* from) const {
         const std::size_t blocks = words_for(channels_), kernel = kernel_taps() / groups_;
-        // Ten classes need not read sixty-four.
-        if (groups_ == 1 && channels_ <= kernels_.float_channels) weight_stride_ = kernels_.float_channels;
-        for (const RowSum& sum : row_sums_.all) {
-            weights_.emplace_back(blocks * sum.taps() * weight_stride_ * sizeof(float));
-            auto* to = reinterpret_cast<float*>(weights_.back().data());
-            for (std::size_t block = 0; block < blocks; ++block)
-                for (std::size_t tap = 0; tap < sum.taps(); ++tap)
-                    for (std::size_t c = block * kBlockChannels; c < block * kBlockChannels + weight_stride_; ++c, ++to) {
-                        *to = c < channels_ ? static_cast<float>(sum.weight(from + c * kernel, tap)) : 0.0f;
-                        require(std::isfinite(*to), "the weight is not finite");
-                    }
-        }
+        AlignedBytes weights(blocks * sum.taps() * weight_stride_ * sizeof(float));
+        auto* to = reinterpret_cast<float*>(weights.data());
+        for (std::size_t block = 0; block < blocks; ++block)
+            for (std::size_t tap = 0; tap < sum.taps(); ++tap)
+                for (std::size_t c = block * kBlockChannels; c < block * kBlockChannels + weight_stride_; ++c, ++to) {
+                    *to = c < channels_ ? static_cast<float>(sum.weight(from + c * kernel, tap)) : 0.0f;
+                    require(std::isfinite(*to), "the weight is not finite");
+                }
+        return weights;
     }
 
     void grouped(const FloatConv& job, std::size_t block, std::size_t first, std::size_t last) const {
@@ -93,6 +133,8 @@ private:
     }
 
     std::size_t groups_, weight_stride_ = kBlockChannels;
+    RowSums one_by_one_;  // for positions that are uneven
+    AlignedBytes one_by_one_weights_;
 };
 
 }  // namespace

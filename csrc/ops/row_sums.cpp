@@ -3,6 +3,12 @@
 namespace rbnn {
 namespace {
 
+// How much larger than what a window sees the values may be that the other three of its four see: the error grows by as much.
+constexpr float kRange = 16.0f;
+// Beyond this, differences and what they are multiplied with might not be floats any more.
+constexpr float kTooLarge = 1e30f;
+constexpr std::size_t kSpan = 1024;   // values of a row that are looked at together
+constexpr std::size_t kMostRows = 64;  // of a kernel
 constexpr std::size_t kShortestRow = 16, kLargestWeight = std::size_t{1} << 14, kFewestRows = 8;
 
 // Row `row` of a plane of the operand, times the sum of some rows of the weights.
@@ -42,8 +48,8 @@ std::size_t plane_rows(const Geometry& geometry) { return geometry.y.padded() + 
 
 bool fours_pay(const Geometry& geometry, std::size_t channels, std::size_t outputs) {
     const std::size_t row = geometry.x.kernel * channels;
-    return geometry.y.dilation == 1 && geometry.x.dilation == 1 && geometry.y.kernel > geometry.y.stride &&
-           geometry.y.count >= kFewestRows && row >= kShortestRow && row * geometry.y.kernel * outputs <= kLargestWeight;
+    return geometry.y.dilation == 1 && geometry.x.dilation == 1 && geometry.y.kernel > geometry.y.stride && geometry.y.kernel <= kMostRows &&
+           geometry.y.count >= kFewestRows && row >= kShortestRow && row <= kSpan / 2 && row * geometry.y.kernel * outputs <= kLargestWeight;
 }
 
 RowSums lay_out_sum(const Geometry& geometry, std::size_t row, std::size_t pixel, std::size_t tap, std::size_t value) {
@@ -81,20 +87,63 @@ RowSums lay_out_differences(const Geometry& geometry, std::size_t row, std::size
 }
 
 void make_differences(const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call) {
-    const std::size_t rows = plane_rows(geometry), stride = geometry.y.stride, padded = geometry.y.padded();
-    std::fill_n(operand + padded * row, (rows - padded) * row, 0.0f);
-    const auto subtract = [&](std::size_t from, std::size_t to, std::size_t distance) {
-        float *x = operand + from * rows * row, *result = operand + to * rows * row;
-        calculate(rows - distance, 16, threads, call, [&](std::size_t begin, std::size_t end) {
-            const float *above = x + begin * row, *below = above + distance * row;
-            for (std::size_t i = 0; i < (end - begin) * row; ++i) result[begin * row + i] = above[i] - below[i];
-        });
-        // Only output rows that do not exist, below the last of a number that is no multiple of four, look there.
-        std::fill_n(result + (rows - distance) * row, distance * row, 0.0f);
+    const std::size_t stride = geometry.y.stride, padded = geometry.y.padded(), plane = plane_rows(geometry) * row;
+    // Only output rows that do not exist, below the last of a number that is no multiple of four, look there.
+    for (std::size_t i = 0; i < 4; ++i) std::fill_n(operand + i * plane + padded * row, plane - padded * row, 0.0f);
+    calculate(padded, 16, threads, call, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t y = begin; y < end; ++y) {
+            const float *x = operand + y * row, *one = x + stride * row, *two = one + stride * row, *three = two + stride * row;
+            float *by_one = operand + plane + y * row, *by_two = by_one + plane, *by_both = by_two + plane;
+            for (std::size_t i = 0; i < row; ++i) {
+                const float difference = x[i] - two[i];
+                by_one[i] = x[i] - one[i];
+                by_two[i] = difference;
+                by_both[i] = difference - (one[i] - three[i]);
+            }
+        }
+    });
+}
+
+void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t row, std::size_t pixel, const float* operand,
+                 std::uint8_t* uneven, int threads, Call& call) {
+    const std::size_t width = geometry.x.count, run = geometry.x.kernel * pixel, step = geometry.x.stride * pixel;
+    const std::size_t at_once = (kSpan - run) / step + 1;
+    // values[i] = the largest of the `run` values from there: of one, two, four …, then of the first and the last so many.
+    const auto over_runs = [&](float* values, std::size_t span) {
+        std::size_t length = 1;
+        const auto join = [&](std::size_t apart) {
+            const float* both[2] = {values, values + apart};
+            kernels.max_of(both, 2, span - apart, values);
+            span -= apart;
+        };
+        for (; 2 * length <= run; length *= 2) join(length);
+        if (run > length) join(run - length);
     };
-    subtract(0, 1, stride);
-    subtract(0, 2, 2 * stride);
-    subtract(2, 3, stride);
+    calculate((geometry.y.count + 3) / 4, 4, threads, call, [&](std::size_t begin, std::size_t end) {
+        alignas(64) float least[kSpan], most[kSpan], seen[kSpan];
+        const float* rows[kMostRows];
+        for (std::size_t four = begin; four < end; ++four)
+            for (std::size_t first = 0; first < width; first += at_once) {
+                const std::size_t count = std::min(at_once, width - first), span = (count - 1) * step + run;
+                for (std::size_t y = 4 * four; y < std::min(4 * four + 4, geometry.y.count); ++y) {
+                    for (std::size_t r = 0; r < geometry.y.kernel; ++r)
+                        rows[r] = operand + (geometry.y.start(y) + r) * row + first * step;
+                    kernels.largest_of_rows(rows, geometry.y.kernel, span, y == 4 * four ? least : seen);
+                    if (y == 4 * four) {
+                        std::copy_n(least, span, most);
+                        continue;
+                    }
+                    for (std::size_t i = 0; i < span; ++i) {
+                        least[i] = std::min(least[i], seen[i]);
+                        most[i] = std::max(most[i], seen[i]);
+                    }
+                }
+                over_runs(least, span);
+                over_runs(most, span);
+                for (std::size_t i = 0; i < count; ++i)
+                    uneven[four * width + first + i] = !(most[i * step] * (1 / kRange) <= least[i * step] && most[i * step] < kTooLarge);
+            }
+    });
 }
 
 }  // namespace rbnn

@@ -62,6 +62,12 @@ RowSums lay_out_sum(const Geometry& geometry, std::size_t row, std::size_t pixel
 // differences by one stride, by two strides, and the differences of these by one: so many rows.
 RowSums lay_out_differences(const Geometry& geometry, std::size_t row, std::size_t pixel);
 std::size_t difference_rows(const Geometry& geometry);
+// Where the four windows of a position see values of different sizes: the sums of one would be rounded as coarsely as those of the
+// largest, and where it sees nothing but zeros would not be 0.  Those are to be summed up one by one.  `uneven`: 1 or 0 for each
+// position.  With m the largest |x| under a window and t the taps of the longest of nine sums, the others are off by at most
+// 9·16·(t + 8)·2⁻²⁴·m·Σ|w|, since no sum is made of more than nine times what the four windows see.
+void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t row, std::size_t pixel, const float* operand,
+                 std::uint8_t* uneven, int threads, Call& call);
 // Fills the rows of an operand below the picture.  `row`: numbers in a row.
 void make_differences(const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call);
 

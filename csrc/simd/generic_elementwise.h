@@ -93,6 +93,35 @@ void max_of(const float* const* pixels, std::size_t n, std::size_t channels, flo
     }
 }
 
+template <int kVectors>
+RBNN_INLINE void largest_vectors(const float* const* rows, std::size_t count, std::size_t first, float* out) {
+    Lanes::Float most[kVectors];
+    RBNN_UNROLL
+    for (int v = 0; v < kVectors; ++v) most[v] = Lanes::all(0.0f);
+    for (std::size_t i = 0; i < count; ++i)
+        RBNN_UNROLL
+        for (int v = 0; v < kVectors; ++v) {
+            const Lanes::Float x = Lanes::load(rows[i] + first + v * static_cast<int>(Lanes::kCount));
+            most[v] = Lanes::larger(most[v], Lanes::larger(x, Lanes::subtract(Lanes::all(0.0f), x)));
+        }
+    RBNN_UNROLL
+    for (int v = 0; v < kVectors; ++v) Lanes::store(out + first + v * static_cast<int>(Lanes::kCount), most[v]);
+}
+
+void largest_of_rows(const float* const* rows, std::size_t count, std::size_t n, float* out) {
+    std::size_t at = 0;
+    for (; at + 4 * Lanes::kCount <= n; at += 4 * Lanes::kCount) largest_vectors<4>(rows, count, at, out);
+    for (; at + Lanes::kCount <= n; at += Lanes::kCount) largest_vectors<1>(rows, count, at, out);
+    for (; at < n; ++at) {
+        float most = 0.0f;
+        for (std::size_t i = 0; i < count; ++i) {
+            const float x = rows[i][at], size = x < 0.0f ? -x : x;
+            most = most < size ? size : most;
+        }
+        out[at] = most;
+    }
+}
+
 bool all_finite(const float* x, std::size_t n) {
     std::uint32_t odd = 0;
     for (std::size_t i = 0; i < n; ++i) {

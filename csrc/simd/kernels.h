@@ -134,6 +134,8 @@ struct Kernels {
     void (*quantize)(const float* x, const float* scale, const float* shift, std::size_t n, std::uint8_t* out);
     // out = the largest of n pixels, channel by channel.
     void (*max_of)(const float* const* pixels, std::size_t n, std::size_t channels, float* out);
+    // out[i] = the largest |x| of value i of `count` rows, of n values each.
+    void (*largest_of_rows)(const float* const* rows, std::size_t count, std::size_t n, float* out);
     void (*add_into)(double* sums, const float* x, std::size_t n);
     void (*multiply_add_into)(float* out, const float* x, const float* factor, std::size_t n);
     void (*add)(const float* a, const float* b, std::size_t n, float* out);

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from packed_networks import expected, image_for, one_operation, signs
 
 from rbnn import _core
+from rbnn.packed import oracle
 from rbnn.packed.graph import Graph, Input
 from rbnn.packed.operations import ACTIVATIONS, Buffer, Operation
 from rbnn.packed.session import Session
@@ -211,6 +212,29 @@ def test_four_rows_at_a_time(kernels: str, kind: str, kernel: list[int], stride:
     tensors = {"weight": weight, "scale": (rng.normal(size=70) / 128).astype(np.float32)}
     graph = one_operation(kind, {"x": (height, 11, 3)}, {"float": shape}, tensors, window)
     agree(graph, kernels, rng, EXACT if kind == "int8_conv" else CLOSE)
+
+
+@every_kernel
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("picture", ["zeros", "large", "small", "stripes"])
+def test_four_rows_keep_to_themselves(kernels: str, picture: str, stride: int) -> None:
+    """Each is as exact as what its own window sees, whatever the other three see: 0 where that is nothing but zeros."""
+    rng, side = np.random.default_rng(0), 40
+    weight = rng.normal(size=(20, 7, 7, 3)).astype(np.float32)
+    attributes = {"kernel": [7, 7], "stride": [stride, stride], "padding": [3, 3]}
+    count = (side - 1) // stride + 1
+    buffers = {"image": Buffer("float", (side, side, 3)), "y": Buffer("float", (count, count, 20))}
+    stem = Operation("float_conv", "stem", {"x": "image"}, {"float": "y"}, {"weight": weight}, attributes)
+    graph = Graph(Input("image"), "y", buffers, [stem])
+    values = rng.normal(size=(1, 3, side, side)).astype(np.float32)
+    rows = {"zeros": slice(15, None), "large": slice(11, 12), "small": slice(0, 20), "stripes": slice(0, None, 9)}[
+        picture
+    ]
+    values[:, :, rows] *= np.float32({"zeros": 0, "large": 1e8, "small": 1e-6, "stripes": 1e4}[picture])
+    wanted, got = oracle.run(graph, values), Session(graph, kernels=kernels)(values)
+    seen = np.max(oracle._windows(np.abs(values).max(1)[..., None], attributes, 0.0), 0)[..., 0]
+    np.testing.assert_array_equal(got[wanted == 0], 0)
+    assert (np.abs(got - wanted) <= 1e-6 * seen[:, None] * np.abs(weight).sum((1, 2, 3))[None, :, None, None]).all()
 
 
 @every_kernel
