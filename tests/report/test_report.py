@@ -162,7 +162,7 @@ def test_many_runs_side_by_side(page: Callable[..., Page], xnor_run: Path, tmp_p
     assert "Thin and dotted" not in found.text
     assert "Runs with the same one are drawn once." in found.text
     assert "Relative quantisation error, mean of the layers: run 0 0." in found.text
-    assert "Size of all runs: deployed" in found.text
+    assert "Weights of all runs: " in found.text
     assert "The angle between weights and signs is smaller in" not in found.text
     assert "Figures 2a and 2b compare RBNN with XNOR-Net: they need a run of each" in found.text
 
@@ -244,7 +244,7 @@ def test_the_sentences_follow_from_the_numbers(rbnn_run: Path, xnor_run: Path) -
     how_many = "all 18" if counted == 18 else f"{counted} of 18"
     said = " ".join(findings(report.runs, report.times))
     assert f"smaller in {first.name} than in {second.name} in {how_many} layers" in said
-    assert "25.3 times smaller than the float twin" in said
+    assert "25.3 times less than in the float twin" in said
     assert "different data or numbers of epochs" in said
     best = max(entry["top1"] for entry in ours.run.epochs)
     assert f"Reached {best:.2f} % on the test set of digits" in findings_of(ours)[0]
@@ -338,14 +338,30 @@ def test_packed_files_are_timed(page: Callable[..., Page], float_run: Path, tmp_
     packfile.write(graph, copy / "net.rbnn")
     packfile.write(graph, tmp_path / "other.rbnn")
     found = page(copy, "--packed", tmp_path / "other.rbnn")
-    assert "copy/net.rbnn answers in" in found.text
-    assert "other.rbnn answers in" in found.text
+    assert "The file copy/net.rbnn has " in found.text
+    assert "The file other.rbnn has " in found.text
     report = read([copy])
     (timed,) = report.times
     assert timed.costs.file_bytes == (copy / "net.rbnn").stat().st_size
     (figure,) = [figure for figure in report.figures if figure.key == "time_1"]
     assert [row[1] for row in figure.rows] == [operation.name for operation in graph.operations]
     assert timed.milliseconds == pytest.approx(sum(row[-1] for row in figure.rows))
+
+
+def test_the_size_of_a_file_stands_before_what_is_counted(xnor_run: Path, tmp_path: Path) -> None:
+    copy = without(xnor_run, tmp_path)
+    packfile.write(small_network(), copy / "net.rbnn")
+    report = read([copy])
+    said = findings(report.runs, report.times)
+    places = [index for index, text in enumerate(said) if text.startswith(("The file copy/net.rbnn", "Weights of"))]
+    assert len(places) == 2
+    size = (copy / "net.rbnn").stat().st_size
+    weights = 16 * 27 + 16 * 9 * 16 + 32 * 9 * 16 + 24 * 32 + 5 * 24  # of the layers, 4 bytes each in the float twin
+    others = 16 + 16 + 32 + 1 + 24 + 5  # scale, shift, threshold, inverted channels (as bits), slope, bias
+    wanted = (
+        f"has {size / 1e3:.1f} kB, {4 * (weights + others) / size:.1f} times less than the weights of its float twin"
+    )
+    assert wanted in said[places[0]]
 
 
 def test_what_belongs_to_a_layer_is_timed_with_it() -> None:

@@ -41,8 +41,9 @@ def cost_figure(key: str, names: str, found: Costs) -> Figure:
         return made
 
     caption = (
-        f"Share of each layer in the {found.bytes:,} bytes and {macs:,} multiply-accumulates (MACs, for one picture) "
-        f"of {names} when deployed. Long bars of float layers are what keeps the network from being smaller and faster."
+        f"Share of each layer in the {found.bytes:,} bytes of packed weights and the {macs:,} multiply-accumulates "
+        f"(MACs, for one picture) of {names}. Long bars of float layers are what keeps it from being smaller and "
+        "faster."
     )
     columns = "layer", "bits", "bytes", "macs"
     return Figure(key, f"Size and work of {names}", caption, columns, parts, draw)
