@@ -10,7 +10,7 @@ RBNN_INLINE float tent_at(Tent tent, float x, float grad) {
 }
 
 void tent(std::size_t n, Tent shape, const float* grad, const float* x, float* out) {
-#pragma GCC ivdep  // out may be grad: each value depends on its own place alone
+    RBNN_IVDEP  // out may be grad: each value depends on its own place alone
     for (std::size_t i = 0; i < n; ++i) out[i] = tent_at(shape, x[i], grad[i]);
 }
 
@@ -60,7 +60,7 @@ void standardised_finish(std::size_t n, const float* x, float mean, float invers
 }
 
 void add_hardtanh(std::size_t n, const float* a, const float* b, float* out) {
-#pragma GCC ivdep  // out may be a: each value depends on its own place alone
+    RBNN_IVDEP  // out may be a: each value depends on its own place alone
     for (std::size_t i = 0; i < n; ++i) {
         const float sum = a[i] + b[i];
         // Written so that NaN stays NaN: a loss that is not finite must be seen.

@@ -6,11 +6,14 @@
 #define RBNN_INLINE inline __attribute__((always_inline))
 #define RBNN_INLINE_LAMBDA __attribute__((always_inline))
 
-// Before loops over the registers of a tile: unrolled early, else GCC keeps a copy of the tile in memory.
+// RBNN_UNROLL before loops over the registers of a tile: unrolled early, else GCC keeps a copy of the tile in memory.  RBNN_IVDEP
+// before loops that may be vectorised though they write what they read; Clang checks that when the program runs.
 #if defined(__clang__)
 #define RBNN_UNROLL
+#define RBNN_IVDEP
 #else
 #define RBNN_UNROLL _Pragma("GCC unroll 16")
+#define RBNN_IVDEP _Pragma("GCC ivdep")
 #endif
 
 namespace rbnn {

@@ -47,6 +47,7 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
         AlignedBytes scratch(convolution.scratch_bytes());
         std::vector<Word> pixels(conv.height * conv.width * words, 0);
         std::vector<float> levels(words * kWordBits);
+        Call call;  // a step is not interrupted
         for (std::size_t image = begin; image < end; ++image) {
             std::fill(levels.begin(), levels.end(), level(image));
             for (std::size_t y = 0; y < conv.height; ++y)
@@ -56,7 +57,7 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
                                                 planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels});
             const Finish finish{conv.out_channels, scale.data(), shift.data(), nullptr, Activation::clamp, -kInfinity, kInfinity,
                                 nullptr, shift.data(), nullptr, out + image * conv.out_values(), nullptr};
-            convolution.run(pixels.data(), scratch.data(), finish, 1);
+            convolution.run(pixels.data(), scratch.data(), finish, 1, call);
         }
     });
 }
