@@ -283,15 +283,7 @@ constexpr Kernels make_kernels() {
 
 }  // namespace
 
-<<<<<<< HEAD
 extern constexpr Kernels kernels_avx2 = make_kernels();
-=======
-extern const Kernels kernels_avx2 = {
-    "avx2", supported, 4, kOperandBytes, 4, 2, expand, tiled_bytes, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
-    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
-    all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, largest_of_rows, add_into, multiply_add_into, add, multiply, clamp, limit,
-};
->>>>>>> a726ff3 (Four rows of floats at a time no longer leak into each other: uneven ones are summed one by one)
 
 }  // namespace rbnn
 #endif

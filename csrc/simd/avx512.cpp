@@ -176,15 +176,7 @@ constexpr Kernels make_kernels() {
 
 }  // namespace
 
-<<<<<<< HEAD
 extern constexpr Kernels kernels_avx512 = make_kernels();
-=======
-extern const Kernels kernels_avx512 = {
-    "avx512", supported, 8, sizeof(Word), kBroadcastBits, 1, copy_words, word_tiles, tile_weights, kFloatPixels, binary_conv, kFloatVectors * Lanes::kCount, float_conv, float_four_rows,
-    Lanes::kInt8Bytes, Lanes::kInt8Values, widen_bytes, mix_rows, int8_conv, int8_four_rows, finish_sums,
-    all_finite, transpose<float>, transpose<std::uint8_t>, pack, sum, affine, quantize, max_of, largest_of_rows, add_into, multiply_add_into, add, multiply, clamp, limit,
-};
->>>>>>> a726ff3 (Four rows of floats at a time no longer leak into each other: uneven ones are summed one by one)
 
 }  // namespace rbnn
 #endif

@@ -37,6 +37,7 @@ constexpr Kernels generic_kernels() {
     k.affine = affine;
     k.quantize = quantize;
     k.max_of = max_of;
+    k.largest_of_rows = largest_of_rows;
     k.add_into = add_into;
     k.multiply_add_into = multiply_add_into;
     k.add = add;
