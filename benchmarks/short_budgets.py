@@ -32,6 +32,8 @@ from rbnn.training.loop import train
 from rbnn.training.optimizer import create_optimizer
 
 BUDGET: dict[str, Any] = {"data": "cifar10", "limit": 20_000, "epochs": 6, "threads": 1}
+ONCE: dict[str, Any] = {"rotate_until": 0.0}
+"""RBNN rotates before the first epoch alone, unless the row says otherwise."""
 OURS: dict[str, Any] = {"batch_size": 64, "binary_lr": 10.0}
 """What most rows share."""
 
@@ -69,6 +71,8 @@ IMAGES_FOR_BATCH_NORM = 10_240
 def run(name: str, out: Path, **more: Any) -> dict[str, float]:
     """Accuracies in percent of the row ``name``, whose run directory is ``out/name``; ``more`` overrides its budget."""
     fields = BUDGET | ROWS[name] | more
+    if fields.get("method", "rbnn") == "rbnn":
+        fields["options"] = ONCE | fields.get("options", {})
     for key in ("teacher", "start_from"):
         if key in fields:
             learnt_from = fields[key]

@@ -97,12 +97,27 @@ def test_methods(rbnn: Rbnn) -> None:
     rows = json.loads(rbnn("methods", "--json").out)
     assert [row["name"] for row in rows] == method_names()
     for row in rows:
-        assert set(row) == {"name", "summary", "options"}
+        assert set(row) == {"name", "summary", "options", "in_our_recipes"}
         assert row["summary"]
         assert row["options"] == method_options(row["name"])
     table = rbnn("methods")
     assert (table.code, table.err) == (0, "")
     assert "beta_start" in table.out
+
+
+def test_a_method_says_where_our_recipes_leave_its_paper(rbnn: Rbnn) -> None:
+    (row,) = json.loads(rbnn("methods", "rbnn", "--json").out)
+    found = {each["recipe"]: each for each in row["in_our_recipes"]}
+    assert set(found) == {"cifar10-resnet20-bireal-rbnn-cpu", "digits"}
+    assert all((each["option"], each["value"]) == ("rotate_until", 0.0) for each in found.values())
+    answer = rbnn("methods", "rbnn")
+    assert (answer.code, answer.err) == (0, "")
+    said = " ".join(answer.out.split())
+    assert "Rotate the weights towards their signs" in said
+    assert f"digits: rotate_until = 0.0: {found['digits']['reason']}" in said
+    for each in (each for name in method_names() for each in json.loads(rbnn("methods", name, "--json").out)):
+        assert all(len(there["reason"]) > 10 for there in each["in_our_recipes"])
+    assert "did you mean 'rbnn'" in rbnn("methods", "rbn").err
 
 
 def test_data(rbnn: Rbnn, tmp_path: Path) -> None:

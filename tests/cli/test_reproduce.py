@@ -19,8 +19,8 @@ from rbnn.training.log import read_log
 
 SMALL = ["--data", "digits", "--limit", "64", "--batch-size", "32", "--threads", "1"]
 RBNN = "rbnn-resnet20-bireal"
-FULL = f"{RBNN}-rotate_until=1.0"
-"""The directory of B+T+R+A, which rotates as published."""
+FULL = RBNN
+"""The directory of B+T+R+A, which is RBNN as in the paper."""
 
 
 def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
@@ -42,7 +42,8 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
     assert table["budget"]["epochs"] == 1
     assert table["budget"]["images"] == 64
     rows = {row["row"]: row for row in table["rows"]}
-    assert list(rows) == ["B", "B+R", "B+T", "B+T+R", "B+T+R+A", "xnor-net"]
+    readings = ["B+R-once", "B+T+R-once", "B+T+R+A-once", "B+T+R+A-release"]
+    assert list(rows) == ["B", "B+R", "B+T", "B+T+R", "B+T+R+A", *readings, "xnor-net", "ir-net"]
     full = rows["B+T+R+A"]
     accuracies = [read_log(out / FULL / f"seed-{seed}" / "log.jsonl")[-1]["top1"] for seed in (0, 1)]
     assert full["paper"] == {"top1": 87.8, "top5": None}
@@ -136,6 +137,18 @@ def test_a_run_that_is_killed(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.Mo
     assert answer.code == 2
     assert "B, seed 0: it was ended by SIGKILL, perhaps for want of memory: try fewer --jobs" in answer.err
     assert "all is well" not in answer.err
+
+
+def test_all_rows_are_trained_as_a_recipe_says(rbnn: Rbnn, tmp_path: Path) -> None:
+    recipe = tmp_path / "how.toml"
+    recipe.write_text('model = "vgg-small"\nmethod = "bnn"\nlr = 0.03\nbinary_lr = 7.0\nbatch_size = 64\nwarmup = 0\n')
+    words = ["reproduce", "ablation", "--data", "digits", "--limit", "64", "--threads", "1", "--epochs", "1"]
+    answer = rbnn(*words, "--rows", "B+T+R+A-once", "--recipe", recipe, "--out", tmp_path / "out")
+    assert answer.code == 0
+    config = read_recipe(tmp_path / "out" / f"{RBNN}-rotate_until=0.0" / "seed-0" / "config.toml")
+    assert (config.model, config.method, config.options["rotate_until"]) == ("resnet20-bireal", "rbnn", 0.0)
+    assert (config.lr, config.binary_lr, config.batch_size, config.warmup) == (0.03, 7.0, 64, 0)
+    assert "lr 0.03 (7 times that behind signs)" in (tmp_path / "out" / "ablation.md").read_text(encoding="utf-8")
 
 
 def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.functional import as_tensor
-from rbnn.methods import METHODS, Method, check_method, create_method, method_names, method_options
+from rbnn.methods import METHODS, Method, against_paper, check_method, create_method, method_names, method_options
 
 W = torch.randn(4, 8, 3, 3, generator=torch.Generator().manual_seed(0))
 
@@ -38,7 +38,7 @@ def test_names() -> None:
     assert method_names() == known.split()
     assert all(cls.__doc__ and "\n\n" in cls.__doc__ for cls in METHODS.values())
     assert method_options("float") == {}
-    assert method_options("xnor-net") == {"gradient": "exact", "k_map": False, "estimator": "ste"}
+    assert method_options("xnor-net") == {"gradient": "release", "k_map": False, "estimator": "ste"}
     assert method_options("rbnn")["cycles"] == 3
     assert all(issubclass(cls, Method) for cls in METHODS.values())
 
@@ -99,7 +99,7 @@ def test_options_of_rbnn_that_cannot_be(options: dict[str, Any], words: str) -> 
     [
         ("bnn", {"estimator": "stee"}, "'estimator' of method 'bnn' is one of identity, ste"),
         ("bnn", {"weight_estimator": "tanh"}, "'weight_estimator' of method 'bnn'"),
-        ("xnor-net", {"gradient": "approximate"}, "one of exact, paper, sgd"),
+        ("xnor-net", {"gradient": "approximate"}, "one of release, paper, exact, sgd"),
         ("xnor++", {"case": 5}, "one of 1, 2, 3, 4"),
         ("dorefa", {"activation_bits": 0}, "between 1 and 8"),
         ("dorefa", {"gradient_bits": 33}, "between 1 and 32"),
@@ -123,3 +123,18 @@ def test_options_of_the_others_that_cannot_be(name: str, options: dict[str, Any]
 def test_float_is_no_method_of_a_layer() -> None:
     with pytest.raises(ConfigError, match=r"torch\.nn's own layers"):
         create_method("float", W)
+
+
+def test_a_method_in_words_beside_its_paper() -> None:
+    assert against_paper("rbnn", {}) == "rbnn as in its paper"
+    assert against_paper("rbnn", method_options("rbnn")) == "rbnn as in its paper"
+    assert against_paper("rbnn", {"rotate_until": 0.0, "cycles": 3, "standardise": False}) == (
+        "rbnn, not as in its paper: rotate_until = 0 (paper: 1), standardise = false (paper: true)"
+    )
+    assert against_paper("float", {}) == "float twin, nothing is binarized"
+
+
+def test_defaults_are_what_the_papers_and_their_authors_do() -> None:
+    """Where earlier versions of this library had something else."""
+    assert method_options("rbnn")["rotate_until"] == 1.0
+    assert method_options("xnor-net")["gradient"] == "release"

@@ -77,6 +77,9 @@ def test_the_papers_gradient(shape: tuple[int, ...]) -> None:
     alpha = filter_means(w)
     gradient = g * (1 / w[0].size + alpha * (np.abs(w) <= 1))
     assert_weight(made("xnor-net", w, gradient="paper"), w, alpha * signs(w), gradient, g)
+    # The authors' code multiplies it, with SGD, by n and by what centring leaves of it; that is the default.
+    factor = w[0].size * (1 - 1 / w.shape[1] if w.shape[1] > 1 else 1)
+    assert_weight(made("xnor-net", w), w, alpha * signs(w), factor * gradient, g)
 
 
 @pytest.mark.parametrize(

@@ -91,18 +91,25 @@ def test_the_ablation_is_rbnn_with_parts_switched_off() -> None:
     table = find_table("ablation")
     runs = {run.row.name: run.config for run in runs_of(table)}
     full = runs["B+T+R+A"].options
-    assert full == method_options("rbnn") | {"rotate_until": 1.0}
+    assert full == method_options("rbnn")
+    assert full["rotate_until"] == 1.0
     assert (full["rotation"], full["alpha"], full["estimator"]) == ("filter", "filter", "training-aware")
     for name, config in runs.items():
         if name == "xnor-net":
             assert config.options == method_options("xnor-net") | {"gradient": "sgd"}
             continue
-        parts = name.split("+")
+        if name == "ir-net":
+            assert config.options == method_options("ir-net")
+            continue
+        whole, _, reading = name.partition("-")  # another reading of R
+        parts, read = whole.split("+"), {"once": {"rotate_until": 0.0}, "release": {"gradient": "release"}}
+        changed = read.get(reading, {})
+        assert {key: config.options[key] for key in changed} == changed
         assert config.method == "rbnn"
         assert (config.options["rotation"] != "none") == ("R" in parts)
         assert (config.options["alpha"] != "none") == ("A" in parts)
         assert config.options["estimator"] == ("training-aware" if "T" in parts else "ste")
-        others = set(full) - {"rotation", "alpha", "estimator"} - ({"rotate_until"} if "R" not in parts else set())
+        others = set(full) - {"rotation", "alpha", "estimator"} - set(changed)
         assert {key: config.options[key] for key in others} == {key: full[key] for key in others}
 
 
@@ -130,9 +137,10 @@ def test_options_for_all_rbnn_rows() -> None:
     plain = {run.row.name: run for run in runs_of(table)}
     more = {run.row.name: run for run in runs_of(table, {"rotation": "layer", "rotate_until": 0.5, "beta_start": 0.5})}
     for name, run in more.items():
-        if "R" in name.split("+"):
-            assert (run.config.options["rotation"], run.config.options["rotate_until"]) == ("layer", 0.5)
-            assert plain[name].config.options["rotate_until"] == 1.0  # as published
+        if "R" in name.partition("-")[0].split("+"):
+            once = name.endswith("-once")  # what makes the row stays
+            assert (run.config.options["rotation"], run.config.options["rotate_until"]) == ("layer", 0 if once else 0.5)
+            assert plain[name].config.options["rotate_until"] == (0.0 if once else 1.0)
             assert run.out != plain[name].out
         else:  # without rotation they mean nothing: the same run
             assert run.config == plain[name].config

@@ -22,13 +22,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor, nn
 
 from rbnn.errors import CheckpointError, ConfigError, RbnnError, TrainingError
-from rbnn.methods import method_names
+from rbnn.methods import method_names, method_options
 from rbnn.models import MODELS
 from rbnn.models._registry import Bricks, Entry
 from rbnn.nn import binary_layers
 from rbnn.training import checkpoint
 from rbnn.training.checkpoint import load_network
-from rbnn.training.config import read_recipe
+from rbnn.training.config import as_table, from_table, read_recipe, with_all_options
 from rbnn.training.log import read_log
 from rbnn.training.loop import Progress, train
 from rbnn.training.optimizer import learning_rate
@@ -62,7 +62,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_of_a_run(uninterrupted: Path) -> None:
     names = {p.name for p in uninterrupted.iterdir() if not p.name.startswith("events.out.tfevents")}
     assert names == {"config.toml", "log.jsonl", "initial.safetensors", "last.pt", "previous.pt", "best.pt"}
-    assert read_recipe(uninterrupted / "config.toml") == small(uninterrupted)
+    kept = read_recipe(uninterrupted / "config.toml")
+    assert kept == with_all_options(small(uninterrupted))
+    assert kept.options == method_options("rbnn")  # a default that changes must not change what a run was
 
 
 def test_log_has_the_documented_keys(uninterrupted: Path) -> None:
@@ -74,7 +76,7 @@ def test_log_has_the_documented_keys(uninterrupted: Path) -> None:
             "notices",
             "evaluated_on",
         }
-        assert set(entry) == run_keys
+        assert set(entry) == run_keys | ({"method"} if entry["epoch"] == 0 else set())
         assert 0 <= entry["top1"] <= entry["top5"] <= 100
         assert entry["images_per_second"] > 0
         assert list(entry["layers"]) == [name for name, _ in binary_layers(model)]
@@ -126,6 +128,35 @@ def test_a_run_from_before_a_field_existed_resumes(tmp_path: Path) -> None:
         torch.save(state, tmp_path / name)
     train(small(tmp_path, resume=True))
     assert len(log_of(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "earlier", "now"),
+    [("rbnn", "rotate_until", 0.0, 1.0), ("xnor-net", "gradient", "exact", "release")],
+)
+def test_a_run_from_before_a_default_changed_goes_on_as_it_was(
+    tmp_path: Path, method: str, option: str, earlier: Any, now: Any
+) -> None:
+    """It wrote down only the options that its user had given."""
+    old, new = as_table(small(tmp_path, method=method)), {"method": method}
+    assert from_table(old).options == {option: earlier}
+    assert from_table(old | {"options": {option: now}}).options == {option: now}
+    assert from_table(new).options == {}  # a recipe: today's default
+    train(small(tmp_path / "run", method=method, epochs=1, options={option: earlier}))
+    for path in (tmp_path / "run" / "last.pt", tmp_path / "run" / "best.pt"):
+        state = torch.load(path, weights_only=True)
+        state["config"]["options"] = {}
+        torch.save(state, path)
+    assert load_network(tmp_path / "run").config.options == {option: earlier}
+    train(small(tmp_path / "run", method=method, options={option: earlier}, resume=True))
+    with pytest.raises(CheckpointError, match=f"{option}"):
+        train(small(tmp_path / "run", method=method, epochs=3, resume=True))
+
+
+def test_the_log_says_whether_the_method_is_the_papers(tmp_path: Path, uninterrupted: Path) -> None:
+    assert log_of(uninterrupted)[0]["method"] == "rbnn as in its paper"
+    train(small(tmp_path, epochs=1, options={"rotate_until": 0.0}))
+    assert log_of(tmp_path)[0]["method"] == "rbnn, not as in its paper: rotate_until = 0 (paper: 1)"
 
 
 def test_best_is_the_best_epoch_and_last_the_last(uninterrupted: Path) -> None:

@@ -1,39 +1,100 @@
-"""`rbnn methods`: the binarization methods and their options."""
+"""`rbnn methods`: the binarization methods and their options, as in their papers and in our recipes."""
 
 import inspect
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
+
+import tyro
 
 
 @dataclass(frozen=True)
 class Methods:
-    """The binarization methods that rbnn knows by name, and their options with defaults.
+    """The binarization methods that rbnn knows by name, and their options. The defaults are what each method's paper
+    and its authors' runs do; where our recipes differ, a method by name says so, with the reason.
 
-    Example: rbnn methods --json
+    Example: rbnn methods rbnn
     """
 
+    name: tyro.conf.Positional[str] = ""
+    """One method, explained; by default all of them, listed."""
     json: bool = False
     """Print JSON."""
 
 
 def run(options: Methods) -> None:
-    """List them."""
+    """List them, or explain one."""
+    from rbnn.methods import check_method, method_names
+
+    if options.name:
+        check_method(options.name)
+        rows = [_row(options.name)]
+    else:
+        rows = [_row(name) for name in method_names()]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    elif options.name:
+        _explain(rows[0])
+    else:
+        _list(rows)
+
+
+def _row(name: str) -> dict[str, Any]:
+    from rbnn.methods import METHODS, method_options
+
+    doc = inspect.getdoc(METHODS[name]) if name in METHODS else "No binarization: the float twin of a network."
+    return {
+        "name": name,
+        "summary": (doc or "").partition("\n")[0],
+        "options": method_options(name),
+        "in_our_recipes": _in_recipes(name),
+    }
+
+
+def _in_recipes(name: str) -> list[dict[str, Any]]:
+    """Where our recipes use the method otherwise than its paper: recipe, option, value, and the reason that the recipe
+    gives behind it."""
+    from rbnn.methods import differences
+    from rbnn.training.config import bundled_recipes, read_recipe
+
+    found = []
+    for path in sorted(bundled_recipes().glob("*.toml")):
+        config = read_recipe(path)
+        if config.method == name:
+            text = path.read_text(encoding="utf-8")
+            for key, (here, _) in differences(name, config.options).items():
+                reason = re.search(rf"^{key} = .*?#\s*(.*)$", text, re.MULTILINE)
+                said = reason.group(1) if reason else "see its comment"
+                found.append({"recipe": path.stem, "option": key, "value": here, "reason": said})
+    return found
+
+
+def _list(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from rbnn.methods import METHODS, method_names, method_options
-
-    rows: list[dict[str, Any]] = []
-    for name in method_names():
-        doc = inspect.getdoc(METHODS[name]) if name in METHODS else "No binarization: the float twin of a network."
-        rows.append({"name": name, "summary": (doc or "").partition("\n")[0], "options": method_options(name)})
-    if options.json:
-        print(json.dumps(rows, indent=2))
-        return
-    table = Table("method", "what it does", "options (defaults)")
+    table = Table("method", "what it does", "options (as in the paper)")
     for row in rows:
         chosen = "\n".join(f"{key}={value}" for key, value in row["options"].items())
         table.add_row(str(row["name"]), str(row["summary"]), chosen)
         table.add_section()
     Console().print(table)
+
+
+def _explain(row: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from rbnn.methods import METHODS
+
+    console = Console(highlight=False, markup=False)
+    console.print(inspect.getdoc(METHODS[row["name"]]) if row["name"] in METHODS else row["summary"], soft_wrap=True)
+    if row["options"]:
+        table = Table("option", "as in the paper (default)", "in our recipes")
+        for key, value in row["options"].items():
+            ours = [each for each in row["in_our_recipes"] if each["option"] == key]
+            table.add_row(key, str(value), "\n".join(f"{each['value']} in {each['recipe']}" for each in ours))
+        console.print(table)
+    for each in row["in_our_recipes"]:
+        console.print(f"{each['recipe']}: {each['option']} = {each['value']}: {each['reason']}", soft_wrap=True)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from rbnn.reproduce.plan import Run
-from rbnn.training.config import KEY_VALUE
+from rbnn.training.config import KEY_VALUE, find_recipe, read_recipe
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,9 @@ class Reproduce:
     """Micro-batches per step, for less memory."""
     options: Annotated[dict[str, Any], KEY_VALUE] = field(default_factory=dict)
     """Options of all RBNN rows, as KEY=VALUE, such as rotation=layer; see `rbnn methods`."""
+    recipe: str = ""
+    """A recipe, by name or file, that says how all rows are trained (rates, decay, warm-up, batch, …); what it says of
+    network, method, options, data and epochs is left out. By default as the published runs."""
     workers: int = 2
     """Processes of each run that decode picture files (image-folder)."""
     device: str = "auto"
@@ -79,18 +82,19 @@ def run(options: Reproduce) -> None:
         raise ConfigError(f"seeds are one or more different numbers, got {' '.join(map(str, options.seeds)) or 'none'}")
     choose_device(options.device)
     runner = Runner(options.jobs, options.threads or os.cpu_count() or 1)
+    recipe = read_recipe(find_recipe(options.recipe)) if options.recipe else None
     budget = make_budget(
         table,
         options.data_dir,
         name=options.data,
         epochs=options.epochs,
-        batch_size=options.batch_size,
+        batch_size=options.batch_size or (recipe.batch_size if recipe else 0),
         accumulate=options.accumulate,
         limit=options.limit,
     )
     circumstances: dict[str, Any] = {"out": options.out, "data_dir": options.data_dir}
     circumstances |= {"workers": options.workers, "device": options.device}
-    every = plan(table, options.seeds, budget, options.options, **circumstances)
+    every = plan(table, options.seeds, budget, options.options, recipe, **circumstances)
     missing = [one for one in every if one.row in rows and not one.done()]
     for one in missing:
         one.check(options.resume)

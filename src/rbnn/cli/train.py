@@ -14,6 +14,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from rbnn.cli._packed import refuse_packed
+from rbnn.methods import against_paper
 from rbnn.training.checkpoint import LAST
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
 from rbnn.training.layer_figures import mean_figures
@@ -65,6 +66,8 @@ class Watch(Progress):
         )
 
     def begin(self, config: TrainConfig, steps: int, epoch: int, step: int) -> None:
+        if not self.bars.disable:
+            self.bars.console.print(against_paper(config.method, config.options), soft_wrap=True, highlight=False)
         self.batch_size = config.batch_size
         self.steps = steps
         self.run = self.bars.add_task("run", total=config.epochs * steps, completed=epoch * steps + step, figures="")
@@ -143,6 +146,7 @@ def report(config: TrainConfig, result: Result) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    console.print(against_paper(config.method, config.options), highlight=False, soft_wrap=True)
 
 
 def _cell(key: str, value: float | None) -> str:

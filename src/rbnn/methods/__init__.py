@@ -4,8 +4,10 @@ from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._registry import (
     METHODS,
+    against_paper,
     check_method,
     create_method,
+    differences,
     method_names,
     method_options,
     register_method,
@@ -41,8 +43,10 @@ __all__ = [
     "Method",
     "XNORNet",
     "XNORPlusPlus",
+    "against_paper",
     "check_method",
     "create_method",
+    "differences",
     "method_names",
     "method_options",
     "register_method",

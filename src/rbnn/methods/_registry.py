@@ -59,6 +59,27 @@ def check_method(name: str, options: dict[str, Any] | None = None) -> None:
             )
 
 
+def differences(name: str, options: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Where ``options`` differ from the method's paper and its authors' runs, which are the defaults: (here, there)."""
+    known = method_options(name)
+    return {key: (value, known[key]) for key, value in options.items() if value != known[key]}
+
+
+def against_paper(name: str, options: dict[str, Any]) -> str:
+    """Whether a method is used as in its paper, in words."""
+    if name == "float":
+        return "float twin, nothing is binarized"
+    found = differences(name, options)
+    if not found:
+        return f"{name} as in its paper"
+    said = ", ".join(f"{key} = {_shown(here)} (paper: {_shown(there)})" for key, (here, there) in found.items())
+    return f"{name}, not as in its paper: {said}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def create_method(name: str, weight: Tensor, **options: Any) -> Method:
     """A method for a layer whose initial weight is ``weight``."""
     check_method(name, options)

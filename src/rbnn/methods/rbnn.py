@@ -41,7 +41,7 @@ class RBNN(Method):
 
     At the start of an epoch R1 and R2 get ``cycles`` rounds of alternating optimisation (eq. 8 to 10).
 
-    The paper leaves some things open; each is an option:
+    The paper leaves some things open; each is an option, whose default is what the authors' runs did:
 
     rotation        groups of weights that are rotated together: ``filter`` (C·kh·kw values, one rotation shared by all
                     filters), ``layer`` (all O·C·kh·kw values, the paper's text), ``none`` (R switched off)
@@ -57,7 +57,8 @@ class RBNN(Method):
     gradient        of w̃: ``paper``, (1 − α) I + α Rᵀ (eq. 15), or ``release``, (1 − α) I: the authors' code leaves the
                     rotation out, so that weights get no gradient where α = 1
     cycles          rounds of B-, R1- and R2-step at the start of an epoch
-    rotate_until    share of the training after which the rotation stays as it is; 0 rotates only before the first epoch
+    rotate_until    share of the training after which the rotation stays as it is; 1 rotates before every epoch, as the
+                    paper does, 0 only before the first
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class RBNN(Method):
         scaled: bool = False,
         gradient: str = "paper",
         cycles: int = 3,
-        rotate_until: float = 0.0,
+        rotate_until: float = 1.0,
     ) -> None:
         super().__init__()
         one_of("rbnn", "rotation", rotation, GRANULARITIES)

@@ -17,22 +17,26 @@ class XNORNet(Method):
     """Signs times the mean magnitude of each filter.
 
         forward   α sign(w) ⊛ sign(x),  α_o = mean|w_o|
-        backward  ∂(α b_j)/∂w:  α·1[|w_j| ≤ 1] g_j  +  sign(w_j)/n · Σ_i g_i sign(w_i)      (exact derivative of α)
+        backward  n (1 − 1/C) · g_j (1/n + α·1[|w_j| ≤ 1]) for the weight, n values and C input channels per filter
                   1[|x| ≤ 1] for the activation
 
     After every step, in place: subtract the mean over the input channels at each kernel position, clamp to [−1, 1].
 
-    gradient     of the weight: ``exact``; ``paper``: g_j (1/n + α·1[|w_j| ≤ 1]); or ``sgd``: exact · n (1 − 1/C), C > 1
-                 input channels.  Public implementations multiply so for SGD, which hardly moves weights of magnitude
-                 α ≪ 1 without it; for Adam a factor is nothing
+    gradient     of the weight: ``paper``: g_j (1/n + α·1[|w_j| ≤ 1]); ``release``, the default: that · n (1 − 1/C), as
+                 the authors' code has it with SGD, which hardly moves weights of magnitude α ≪ 1 without the factor
+                 (for Adam a factor is nothing; with C = 1 it is n); ``exact``: the derivative of α b itself,
+                 α·1[|w_j| ≤ 1] g_j + sign(w_j)/n · Σ_i g_i sign(w_i);  ``sgd``: exact · n (1 − 1/C), as in a public
+                 PyTorch version
     k_map        multiply the output by K = mean_c|x| ⊛ box(1/(kh·kw)), with the layer's own stride, padding and
                  dilation; no gradient flows through K.  Off, as in both public implementations
     estimator    of both signs, in place of 1[|·| ≤ 1]
     """
 
-    def __init__(self, weight: Tensor, *, gradient: str = "exact", k_map: bool = False, estimator: str = "ste") -> None:
+    def __init__(
+        self, weight: Tensor, *, gradient: str = "release", k_map: bool = False, estimator: str = "ste"
+    ) -> None:
         super().__init__()
-        one_of("xnor-net", "gradient", gradient, ("exact", "paper", "sgd"))
+        one_of("xnor-net", "gradient", gradient, ("release", "paper", "exact", "sgd"))
         estimators("xnor-net", estimator=estimator)
         self.gradient, self.k_map, self.estimator = gradient, k_map, estimator
         self.shape = tuple(weight.shape)
@@ -42,10 +46,13 @@ class XNORNet(Method):
         if self.gradient == "exact":
             return exact
         signs, scale = exact.signs.detach(), scale.detach()
-        if self.gradient == "paper":
-            return ScaledSigns(signs, scale, soft=replace(exact, scale=scale).product() + w / w[0].numel())
-        centred = 1 - 1 / w.shape[1] if w.shape[1] > 1 else 1  # what after_step leaves of a step in one weight
-        return ScaledSigns(signs, scale, soft=exact.product() * (w[0].numel() * centred))
+        soft = exact.product()
+        if self.gradient in ("paper", "release"):
+            soft = replace(exact, scale=scale).product() + w / w[0].numel()
+        if self.gradient in ("release", "sgd"):
+            # What after_step leaves of a step in one weight is 1 − 1/C of it.
+            soft = soft * (w[0].numel() * (1 - 1 / w.shape[1] if w.shape[1] > 1 else 1))
+        return ScaledSigns(signs, scale, soft=soft)
 
     def binarization(self) -> Binarization:
         return Binarization(self.derivative(self.estimator))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
+from rbnn.methods import against_paper
 from rbnn.report.analysed import Analysed, Timed, judged_on
 from rbnn.report.layers import GAUSSIAN_ANGLE, GAUSSIAN_NEAR_ONE, Layer
 from rbnn.report.paper_figures import HALF
@@ -19,7 +20,8 @@ def findings(runs: Sequence[Analysed], times: Sequence[Timed]) -> list[str]:
 
 def findings_of(each: Analysed) -> list[str]:
     """What holds of one run."""
-    return [*_accuracy(each), *_angles(each), *_modes(each), *_flips(each), *_alpha(each), *_reached(each)]
+    measured = [*_angles(each), *_modes(each), *_flips(each), *_alpha(each), *_reached(each)]
+    return [_named(each), *_accuracy(each), *measured]
 
 
 def _count(one: Analysed, other: Analysed, better: Callable[[Layer, Layer], bool]) -> tuple[int, int]:
@@ -41,6 +43,11 @@ def _accuracies(runs: Sequence[Analysed]) -> list[str]:
             "The runs saw different data or numbers of epochs, so their accuracies do not compare directly."
         )
     return sentences
+
+
+def _named(each: Analysed) -> str:
+    words = against_paper(each.run.config.method, each.run.config.options)
+    return f"{words[0].upper()}{words[1:]}." if words.startswith("float") else f"Method: {words}."
 
 
 def _accuracy(each: Analysed) -> list[str]:

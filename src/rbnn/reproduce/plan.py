@@ -4,7 +4,7 @@ A run lives in ``OUT/METHOD-MODEL[-OPTION=VALUE…]/seed-N``, named by the optio
 system that stands in two tables is trained once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rbnn.errors import CheckpointError, ConfigError
 from rbnn.methods import check_method, method_options
 from rbnn.reproduce.tables import PaperTable, Row, check_options
 from rbnn.training import checkpoint
-from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, difference, read_recipe
+from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, difference, read_recipe, with_all_options
 from rbnn.training.log import LOG, read_log
 
 FEWEST_STEPS, SMALLEST_BATCH = 16, 16
@@ -51,7 +51,8 @@ class Run:
     def stranger(self) -> str | None:
         """What is different about the run that the directory holds, if it is not this one."""
         recipe = self.out / CONFIG_NAME
-        return difference(as_table(read_recipe(recipe)), as_table(self.config)) if recipe.exists() else None
+        held = with_all_options(read_recipe(recipe)) if recipe.exists() else None
+        return difference(as_table(held), as_table(self.config)) if held is not None else None
 
     def begun(self) -> bool:
         """Whether there is something to continue."""
@@ -102,10 +103,16 @@ def suffix(options: dict[str, Any]) -> str:
 
 
 def plan(
-    table: PaperTable, seeds: tuple[int, ...], budget: Budget, more: dict[str, Any], **circumstances: Any
+    table: PaperTable,
+    seeds: tuple[int, ...],
+    budget: Budget,
+    more: dict[str, Any],
+    recipe: TrainConfig | None = None,
+    **circumstances: Any,
 ) -> list[Run]:
     """The runs of all rows, seed by seed, so that a table with one seed is complete first.  ``more`` are options of all
-    RBNN rows; ``circumstances`` say where it is computed: out, data_dir, workers, device."""
+    RBNN rows; ``recipe`` says how all rows are trained, by default as the published runs; ``circumstances`` say where
+    it is computed: out, data_dir, workers, device."""
     check_method("rbnn", more)
     check_options(more)
     out = Path(circumstances.pop("out"))
@@ -115,7 +122,8 @@ def plan(
             defaults = method_options(row.method)
             options = row.all_options(more, defaults)
             changed = {key: value for key, value in options.items() if value != defaults[key]}
-            config = TrainConfig(
+            config = replace(
+                recipe or TrainConfig(warmup=table.warmup),
                 model=row.model,
                 method=row.method,
                 options=options,
@@ -124,7 +132,6 @@ def plan(
                 batch_size=budget.batch_size,
                 accumulate=budget.accumulate,
                 limit=budget.limit,
-                warmup=table.warmup,
                 seed=seed,
                 out=out / f"{row.method}-{row.model}{suffix(changed)}" / f"seed-{seed}",
                 **circumstances,

@@ -35,7 +35,7 @@ def summarise(table: PaperTable, budget: Budget, runs: list[Run], failed: dict[s
             }
         )
     config = runs[0].config
-    training = {key: getattr(config, key) for key in ("lr", "momentum", "weight_decay", "decay")}
+    training = {key: getattr(config, key) for key in ("lr", "binary_lr", "momentum", "weight_decay", "decay")}
     training["warmup_epochs"] = warmup_epochs(config)
     return {
         "table": table.name,
@@ -59,12 +59,13 @@ def budget_sentence(summary: dict[str, Any]) -> str:
     budget = summary["budget"]
     seeds = sorted({seed for row in summary["rows"] for seed in row["seeds"]})
     said = ", ".join(map(str, seeds)) if seeds else "none done yet"
+    faster = f" ({budget['binary_lr']:g} times that behind signs)" if budget["binary_lr"] != 1 else ""
     epochs = "1 epoch" if budget["epochs"] == 1 else f"{budget['epochs']} epochs"
     return (
         f"{epochs} of {budget['images']:,} images of {budget['data']} "
-        f"(the published runs: {summary['published_epochs']}), batch {budget['batch_size']}, SGD, lr {budget['lr']:g}, "
-        f"cosine to 0 after {budget['warmup_epochs']:g} epochs of warm-up; seeds: {said}. Every row has the same "
-        "budget, data order and initial weights."
+        f"(the published runs: {summary['published_epochs']}), batch {budget['batch_size']}, SGD, "
+        f"lr {budget['lr']:g}{faster}, cosine to 0 after {budget['warmup_epochs']:g} epochs of warm-up; "
+        f"seeds: {said}. Every row has the same budget, data order and initial weights."
     )
 
 

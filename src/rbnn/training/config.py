@@ -10,7 +10,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from rbnn.data import names as data_names
 from rbnn.errors import ConfigError, UnknownName
-from rbnn.methods import check_method
+from rbnn.methods import check_method, method_options
 from rbnn.models import model_names
 
 CONFIG_NAME = "config.toml"
@@ -178,6 +178,16 @@ class TrainConfig:
 CIRCUMSTANCES = ("out", "data_dir", "workers", "threads", "device", "resume")
 
 
+EARLIER_DEFAULTS: dict[str, dict[str, Any]] = {"rbnn": {"rotate_until": 0.0}, "xnor-net": {"gradient": "exact"}}
+"""Of options whose default has changed since.  A run writes down all options of its method; an earlier one left out
+those that the user had left out."""
+
+
+def with_all_options(config: TrainConfig) -> TrainConfig:
+    """The run with every option of its method said: what it computes must not move with a default."""
+    return replace(config, options=method_options(config.method) | config.options)
+
+
 def difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     """Where two runs, as tables, compute something else: ``"lr = 0.1, not lr = 0.7"``; None where they do not."""
     for key in before | now:
@@ -193,6 +203,8 @@ def _setting(key: str, table: dict[str, Any]) -> str:
 def from_table(table: dict[str, Any], base: TrainConfig | None = None, source: str = "recipe") -> TrainConfig:
     """``base`` with the fields in ``table``, each checked: unknown keys and wrong types raise."""
     base = base or TrainConfig()
+    if "resume" in table and isinstance(table.get("options"), dict):  # a run wrote it, recipes have no such key
+        table = table | {"options": EARLIER_DEFAULTS.get(str(table.get("method")), {}) | table["options"]}
     known = {f.name: getattr(base, f.name) for f in fields(TrainConfig)}
     values: dict[str, Any] = {}
     for key, value in table.items():

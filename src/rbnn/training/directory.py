@@ -11,7 +11,7 @@ from pathlib import Path
 from rbnn.errors import ConfigError
 from rbnn.files import is_leftover, remove_leftovers
 from rbnn.training.checkpoint import BEST, LAST, PREVIOUS
-from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, difference, read_recipe
+from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, difference, read_recipe, with_all_options
 from rbnn.training.distributed import Processes
 from rbnn.training.layer_figures import INITIAL
 from rbnn.training.log import LOG
@@ -74,7 +74,11 @@ class RunDirectory:
         gone on from: only the same run may begin again over these."""
         recipe, log = self.path / CONFIG_NAME, self.path / LOG
         worth = (self.path / BEST).exists() or (log.exists() and log.stat().st_size > 0)
-        changed = difference(as_table(read_recipe(recipe)), as_table(config)) if recipe.exists() else "no config.toml"
+        changed = (
+            difference(as_table(with_all_options(read_recipe(recipe))), as_table(config))
+            if recipe.exists()
+            else "no config.toml"
+        )
         if worth and not (config.resume and changed is None):
             why = f"a run with {changed}" if config.resume else "a run"
             raise ConfigError(f"{self.path} holds what is left of {why}: choose another --out, or remove it")

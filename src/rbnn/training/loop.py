@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from rbnn import _core, data
 from rbnn.errors import CheckpointError, ConfigError, DataError, LostWorker, RbnnError, TrainingError
 from rbnn.files import keep_as, write_whole
+from rbnn.methods import against_paper
 from rbnn.nn import penalty
 from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
 from rbnn.training.averaging import Average
 from rbnn.training.batches import Batches
-from rbnn.training.config import CONFIG_NAME, TrainConfig, as_toml
+from rbnn.training.config import CONFIG_NAME, TrainConfig, as_toml, with_all_options
 from rbnn.training.contract import InputContract
 from rbnn.training.diagnosis import broken_gradient, broken_output, gradients_finite, notices
 from rbnn.training.directory import RunDirectory, cannot_write, run_directory
@@ -85,6 +86,7 @@ def train(
 ) -> Result:
     """Train as ``config`` says; everything worth keeping is in the run directory."""
     _core.keep_freed_memory()  # every step uses the same memory again
+    config = with_all_options(config)
     with processes(config.device) as those, run_directory(config, those) as directory:
         run = _Run(config, directory, those, progress or Progress(), open_network)
         try:
@@ -371,6 +373,7 @@ class _Run:
             layers = layer_figures(kept, self.initial, self.previous)
             entry = {
                 "epoch": self.epoch,
+                **({"method": against_paper(self.config.method, self.config.options)} if self.epoch == 0 else {}),
                 "evaluated_on": "validation" if self.config.validation else "test",
                 "lr": self.rate,
                 "loss": sums.loss / sums.images,

@@ -13,7 +13,7 @@ from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import CheckpointError
 from rbnn.training.checkpoint import LAST, PREVIOUS, load_last
 from rbnn.training.checkpoint_schema import Place, check_description, check_place, check_tables, check_weights
-from rbnn.training.config import TrainConfig, as_table, difference
+from rbnn.training.config import TrainConfig, as_table, difference, with_all_options
 from rbnn.training.contract import InputContract
 from rbnn.training.layer_figures import INITIAL, Signs, load_signs
 from rbnn.training.log import LOG, read_log
@@ -49,7 +49,7 @@ def read_stopped(
     state, trouble = load_last(directory)
     path = directory / (PREVIOUS if trouble else LAST)
     before, known = check_description(state, path)
-    table = as_table(before) | {"epochs": max(before.epochs, config.epochs)}  # a run may be made longer
+    table = as_table(with_all_options(before)) | {"epochs": max(before.epochs, config.epochs)}  # a run may be made longer
     if changed := difference(table, as_table(config)):
         raise CheckpointError(f"{path} was trained with {changed}: change it back to resume")
     if different := known.difference(contract):
