@@ -19,12 +19,16 @@ def test_train_says_what_came_of_it(rbnn: Rbnn, tmp_path: Path) -> None:
     answer = rbnn("train", "digits", "--epochs", "1", *SMALL, "--options", "alpha=layer", "cycles=2", "--out", out)
     assert (answer.code, answer.err) == (0, "")  # progress is for terminals
     (entry,) = read_log(out / "log.jsonl")
-    last = answer.out.splitlines()[-1]
+    *_, method, last = answer.out.splitlines()
+    assert method == (
+        "rbnn, not as in its paper: rotate_until = 0 (paper: 1), alpha = layer (paper: filter), cycles = 2 (paper: 3)"
+    )
     assert f"resnet20-bireal rbnn on digits: test accuracy {entry['top1']:.2f} %" in last
     assert last.endswith(f"run in {out}")
     for name in entry["layers"]:
         assert name in answer.out
-    assert read_recipe(out / "config.toml").options == {"alpha": "layer", "cycles": 2}
+    options = {"alpha": "layer", "cycles": 2, "rotate_until": 0.0}
+    assert read_recipe(out / "config.toml").options == method_options("rbnn") | options
 
 
 def test_train_refuses_to_overwrite_and_resumes(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
@@ -61,6 +65,12 @@ def test_flags_override_the_recipe(tmp_path: Path) -> None:
         epochs=7, lr=0.3, method="xnor-net", seed=5, start_from=Path("a b.pt")
     )
     assert parse([]).data == "digits"
+    # Options change one by one; those of the recipe are for its own method.
+    assert parse(["digits"]).options == {"rotate_until": 0.0}
+    assert parse(["digits", "--options", "t_max=0.5"]).options == {"rotate_until": 0.0, "t_max": 0.5}
+    assert parse(["digits", "--options", "rotate_until=1"]).options == {"rotate_until": 1}
+    assert parse(["digits", "--method", "bnn"]).options == {}
+    assert parse(["digits", "--method", "bnn", "--options", "estimator=ppf"]).options == {"estimator": "ppf"}
     assert parse(["--batch-size", "16"]).batch_size == parse(["--batch_size", "16"]).batch_size == 16
 
 

@@ -39,15 +39,19 @@ FIRST = os.environ.get("RANK", "0") == "0"
 
 
 def parse(words: list[str]) -> TrainConfig:
-    """The recipe comes first, if at all; the flags are the fields of the configuration."""
-    default = TrainConfig()
+    """The recipe comes first, if at all; the flags are the fields of the configuration, and those of ``--options``
+    change only the options that they name."""
+    default, options = TrainConfig(), dict[str, Any]()
     if words and not words[0].startswith("-"):
         recipe, *words = words
         found = find_recipe(recipe)
         default = read_recipe(found)
         if found.parent == Path(recipe):
             default = replace(default, out=found.parent)  # the run is where it is now, whatever it was called at first
-    return tyro.cli(TrainConfig, prog="rbnn train [RECIPE]", description=HELP, args=words, default=default)
+        default, options = replace(default, options={}), default.options
+    chosen = tyro.cli(TrainConfig, prog="rbnn train [RECIPE]", description=HELP, args=words, default=default)
+    # Options one by one: those of the recipe stay, unless they are of another method.
+    return replace(chosen, options=options | chosen.options) if chosen.method == default.method else chosen
 
 
 class Watch(Progress):
@@ -132,6 +136,7 @@ def report(config: TrainConfig, result: Result) -> None:
                 table.add_section()
             table.add_row(name, *(_cell(key, figures.get(key)) for key in shown))
         console.print(table)
+        console.print(against_paper(config.method, config.options), highlight=False, soft_wrap=True)
     last = result.last
     if config.validation:
         accuracy = (
@@ -146,7 +151,6 @@ def report(config: TrainConfig, result: Result) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    console.print(against_paper(config.method, config.options), highlight=False, soft_wrap=True)
 
 
 def _cell(key: str, value: float | None) -> str:

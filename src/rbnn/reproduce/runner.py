@@ -16,8 +16,9 @@ from rbnn.errors import ConfigError
 from rbnn.files import write_whole
 from rbnn.reproduce.plan import Run
 from rbnn.training.config import CONFIG_NAME, as_toml
+from rbnn.training.directory import OF_REPRODUCE
 
-OUTPUT, LOCK = "output.txt", ".lock"
+OUTPUT, LOCK = OF_REPRODUCE
 PAUSE = 0.2
 """Seconds between two looks at the processes."""
 

@@ -56,7 +56,8 @@ class TrainConfig:
     method: str = "rbnn"
     """Binarization method: see `rbnn methods`; float trains the float twin."""
     options: Annotated[dict[str, Any], KEY_VALUE] = field(default_factory=dict)
-    """Options of the method, as KEY=VALUE: see `rbnn methods`."""
+    """Options of the method, as KEY=VALUE: see `rbnn methods NAME`. Those not named are as in the recipe, or else as in
+    the method's paper."""
     activation: Literal["hardtanh", "none", "prelu", "rprelu"] = "hardtanh"
     """What follows a batch norm or the sum of branch and shortcut; a float twin has ReLU for hardtanh and none."""
     shortcut: Literal["own", "option-a", "pool-pad", "pool-conv", "conv"] = "own"

@@ -24,6 +24,8 @@ except ImportError:  # Windows has no such locks
 FILES = (CONFIG_NAME, LOG, INITIAL, LAST, PREVIOUS, BEST)
 EVENTS = "events.out.tfevents."
 """What the names of TensorBoard's files begin with."""
+OF_REPRODUCE = ("output.txt", ".lock")
+"""What `rbnn reproduce` puts there before it starts the run."""
 LOCK = ".rbnn-run.lock"
 MOST_WORDS = 200
 """Of what a lock says about its holder, so many bytes are believed."""
@@ -67,7 +69,7 @@ class RunDirectory:
             self._check_remains(config)
 
     def _belongs(self, name: str) -> bool:
-        return name in FILES or name == LOCK or name.startswith(EVENTS) or is_leftover(name, FILES)
+        return name in (*FILES, *OF_REPRODUCE, LOCK) or name.startswith(EVENTS) or is_leftover(name, FILES)
 
     def _check_remains(self, config: TrainConfig) -> None:
         """A run that was killed in its first epoch leaves its configuration, and perhaps a best.pt that it has not
