@@ -49,7 +49,8 @@ def read_stopped(
     state, trouble = load_last(directory)
     path = directory / (PREVIOUS if trouble else LAST)
     before, known = check_description(state, path)
-    table = as_table(with_all_options(before)) | {"epochs": max(before.epochs, config.epochs)}  # a run may be made longer
+    longest = max(before.epochs, config.epochs)  # a run may be made longer
+    table = as_table(with_all_options(before)) | {"epochs": longest}
     if changed := difference(table, as_table(config)):
         raise CheckpointError(f"{path} was trained with {changed}: change it back to resume")
     if different := known.difference(contract):
