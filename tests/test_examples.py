@@ -1,0 +1,42 @@
+"""The examples run, at small size."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from PIL import Image
+
+from rbnn import data
+from rbnn.packed.session import Session
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+CLASSES = "0", "1", "7"
+
+
+def pictures(root: Path, train: int, val: int) -> Path:
+    """Three classes of handwritten digits in picture files."""
+    for split, name, count in (("train", "train", train), ("test", "val", val)):
+        digits = data.load("digits", None, split)
+        for label in CLASSES:
+            (root / name / label).mkdir(parents=True)
+            chosen = [i for i, each in enumerate(digits.labels) if str(each) == label][:count]
+            for index in chosen:
+                picture = Image.fromarray(digits.images[index, :, :, 0]).resize((32, 32))
+                picture.convert("RGB").save(root / name / label / f"{index}.png")
+    return root
+
+
+def test_three_classes_of_your_own(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pictures", 16, 10)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / "fine_tune.py", folder, tmp_path / "net.rbnn"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report, *_, last = done.stdout.splitlines()
+    assert report.startswith(f"{tmp_path / 'net.rbnn'}: ")
+    right, of, *_ = (int(word) for word in last.split() if word.isdigit())
+    assert of == 30
+    assert right >= 20, last  # guessing gets 10
+    assert Session(tmp_path / "net.rbnn").classes == CLASSES
