@@ -110,3 +110,19 @@ def test_a_pickled_session_answers_the_same(pixels: np.ndarray) -> None:
     session.close()
     with pytest.raises(InputError, match="is closed"):
         pickle.loads(pickle.dumps(session)).predict(pixels)
+
+
+def test_vectors_and_signals_are_not_pictures(tmp_path: Path) -> None:
+    torch, nn = pytest.importorskip("torch"), pytest.importorskip("torch.nn")
+    model = nn.Sequential(nn.Linear(13, 16), nn.Hardtanh(), nn.Linear(16, 16), nn.Hardtanh(), nn.Linear(16, 3))
+    rbnn.binarize_(model)
+    vectors = torch.randn(5, 13)
+    rbnn.export(model.eval(), tmp_path / "net.rbnn", vectors, classes=("a", "b", "c"))
+    session = rbnn.load(tmp_path / "net.rbnn")
+    with torch.no_grad():
+        wanted = model(vectors).softmax(1).numpy()
+    found = np.stack([each.probabilities for each in session.predict(list(vectors.numpy()))])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    np.testing.assert_allclose(session.predict(vectors[0].numpy()).probabilities, wanted[0], rtol=1e-4)
+    with pytest.raises(InputError, match="takes one vector of 13 numbers at a time, float32, and no pictures"):
+        session.predict(Image.new("RGB", (8, 8)))

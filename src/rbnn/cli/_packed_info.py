@@ -12,6 +12,7 @@ from rich.table import Table
 
 from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
 from rbnn.packed import file as packfile
+from rbnn.packed.prediction import one_input
 from rbnn.packed.session import choose_kernels
 from rbnn.text import as_count, as_shape, as_size, listed, plural, shorten, visible
 
@@ -21,6 +22,8 @@ WIDTH = 100
 """Columns of the table where the terminal does not say."""
 WIDTHS = {"kind": 14, "weight": 14, "output": 11, "bits": 5, "MACs": 8, "bytes": 10, "ms": 8, "time": 7, "GMAC/s": 7}
 """What the columns beside the name take."""
+SHORT = 0.05
+"""Milliseconds of a network so small that its layers take hundredths of microseconds."""
 LEFT_OUT = "kind", "weight", "GMAC/s"
 """Columns that a narrower terminal does not show."""
 
@@ -54,13 +57,11 @@ def _as_json(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> dict[str
     }
 
 
-def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
+def _print(path: Path, shape: tuple[int, int, int], costs: PackedCosts) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
-    title = (
-        f"{escape(visible(str(path)))}, for one picture of {as_shape(shape)}, one thread, {choose_kernels()} kernels"
-    )
+    title = f"{escape(visible(str(path)))}, for {one_input(shape)}, one thread, {choose_kernels()} kernels"
     table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     left_out = LEFT_OUT if console.width < WIDTH else ()
     columns = {name: width for name, width in WIDTHS.items() if name not in left_out}
@@ -71,6 +72,8 @@ def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
     def add(name: str, *cells: str) -> None:
         table.add_row(name, *(cell for column, cell in zip(WIDTHS, cells, strict=True) if column in columns))
 
+    macs, milliseconds = costs.total("macs"), 1e3 * costs.total("seconds")
+    digits = 3 if milliseconds >= SHORT else 5
     for each in costs.operations:
         add(
             escape(shorten(visible(each.name), longest)),
@@ -80,13 +83,12 @@ def _print(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> None:
             str(each.bits or "–"),
             as_count(each.macs),
             f"{each.bytes:,}" if each.bytes else "–",
-            f"{1e3 * each.seconds:.3f}",
+            f"{1e3 * each.seconds:.{digits}f}",
             f"{costs.share_of_time([each]):.1%}",
             f"{each.gmacs:.0f}" if each.macs else "",
         )
     table.add_section()
-    macs, milliseconds = costs.total("macs"), 1e3 * costs.total("seconds")
-    add("total", "", "", "", "", as_count(macs), f"{costs.total('bytes'):,}", f"{milliseconds:.3f}", "", "")
+    add("total", "", "", "", "", as_count(macs), f"{costs.total('bytes'):,}", f"{milliseconds:.{digits}f}", "", "")
     console.print(table)
     for heading, lines in (("Why not smaller", why_not_smaller(costs)), ("Why not faster", why_not_faster(costs))):
         console.print(f"\n[bold]{heading}[/bold]")

@@ -70,7 +70,7 @@ def create_model(
     if network.packed and str(name) not in shipped():
         warnings.warn(
             f"{name} does not say what its batch norms saw in training: before you train it, show it some of your "
-            "pictures by rbnn.training.statistics.refresh_statistics(model, [images])",
+            "pictures by refresh_statistics(model, [images]) of rbnn.training.statistics",
             stacklevel=2,
         )
     return model

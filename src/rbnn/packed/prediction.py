@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rbnn.errors import ConfigError, InputError
 from rbnn.packed.graph import Graph
+from rbnn.text import as_shape
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -100,11 +101,21 @@ def _values(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]:
             )
         ready: NDArray[np.float32] = source.reshape(channels, height, width)
         return ready
+    if height == 1:
+        raise InputError(f"{called} takes {one_input((channels, height, width))} at a time, float32, and no pictures")
     from rbnn.data import preprocess
 
     side, (mean, std) = picture_side(graph, called), normalisation(graph, called)
     values: NDArray[np.float32] = preprocess.normalise(preprocess.picture(source, side, channels)[None], mean, std)[0]
     return values
+
+
+def one_input(shape: tuple[int, int, int]) -> str:
+    """What (channels, height, width) is: a picture, a signal or a vector."""
+    channels, height, width = shape
+    if height == 1:
+        return f"one vector of {channels} numbers" if width == 1 else f"one signal of {as_shape((channels, width))}"
+    return f"one picture of {as_shape(shape)}"
 
 
 def picture_side(graph: Graph, called: object) -> int:

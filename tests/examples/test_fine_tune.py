@@ -1,4 +1,4 @@
-"""The examples run, at small size."""
+"""`examples/fine_tune.py` on three classes of pictures in files."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from PIL import Image
 from rbnn import data
 from rbnn.packed.session import Session
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CLASSES = "0", "1", "7"
 
 
@@ -28,7 +28,7 @@ def pictures(root: Path, train: int, val: int) -> Path:
 
 
 def test_three_classes_of_your_own(tmp_path: Path) -> None:
-    folder = pictures(tmp_path / "pictures", 16, 10)
+    folder = pictures(tmp_path / "pictures", 32, 10)
     done = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / "fine_tune.py", folder, tmp_path / "net.rbnn"],
         env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=500,
@@ -38,5 +38,5 @@ def test_three_classes_of_your_own(tmp_path: Path) -> None:
     assert report.startswith(f"{tmp_path / 'net.rbnn'}: ")
     right, of, *_ = (int(word) for word in last.split() if word.isdigit())
     assert of == 30
-    assert right >= 20, last  # guessing gets 10
+    assert right >= 25, last  # guessing gets 10
     assert Session(tmp_path / "net.rbnn").classes == CLASSES
