@@ -26,6 +26,11 @@ def visible(text: str) -> str:
     return "".join(repr(each)[1:-1] if category(each) in ("Cc", "Cs") else each for each in text)
 
 
+def printable(name: str) -> str:
+    """With ? for the bytes of a file's name that are not UTF-8: no font and no page can show them."""
+    return name.encode("utf-8", "replace").decode()
+
+
 def as_shape(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "–"
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -133,3 +134,33 @@ def test_a_terminal_without_our_letters() -> None:
     done = fresh("import sys; from rbnn.cli import main; sys.exit(main(['--help']))", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "usage: rbnn COMMAND ?" in done.stdout
+
+
+# Streams that are closed or full
+
+
+def shell(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = f'"{sys.executable}" -m rbnn {words}'
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_what_the_caller_closed_is_nobodys(tmp_path: Path) -> None:
+    """The number of a closed stream must not go to the next file: what is printed would end up in it."""
+    run = "train digits --epochs 1 --limit 64 --batch-size 64 --threads 1 --out run"
+    done = shell(f"{run} >&- 2>&-", tmp_path)
+    assert done.returncode == 0
+    names = {path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith("events")}
+    assert names == {"config.toml", "log.jsonl", "initial.safetensors", "last.pt", "best.pt"}
+    assert shell("methods --json >&-", tmp_path).returncode == 0
+    done = shell("eval nothing.pt >&-", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_stderr_changes_no_exit_code(tmp_path: Path) -> None:
+    assert shell("eval nothing.pt 2>/dev/full", tmp_path).returncode == 2
+    done = shell("methods >/dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (2, "rbnn: cannot use: No space left on device\n")

@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from rbnn.cli._streams import open_missing, say
 from rbnn.errors import RbnnError, UnknownName
 from rbnn.text import visible
 
@@ -50,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    open_missing()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(
             stream, io.TextIOWrapper
@@ -67,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
             return _complain(error, debug, 1)
         return _complain(RbnnError(f"`rbnn {words[0]}` needs {error.name}: pip install 'rbnn[train]'"), debug, 2)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        say("interrupted")
         return 130
     except BrokenPipeError:
         # Whoever read our output has left (`| head`): not an error, and nothing more to say.
@@ -123,7 +125,7 @@ def _complain(error: Exception, debug: bool, code: int) -> int:
     if debug:
         traceback.print_exception(error)
     elif code == 1:
-        print(f"rbnn: a bug: {type(error).__name__}: {visible(str(error))} (--debug shows where)", file=sys.stderr)
+        say(f"rbnn: a bug: {type(error).__name__}: {visible(str(error))} (--debug shows where)")
     else:
-        print(f"rbnn: {visible(str(error))}", file=sys.stderr)
+        say(f"rbnn: {visible(str(error))}")
     return code

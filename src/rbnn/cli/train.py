@@ -2,7 +2,7 @@
 
 import os
 import shlex
-import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from rbnn.cli._packed import refuse_packed
+from rbnn.cli._streams import say
 from rbnn.methods import against_paper
 from rbnn.training.checkpoint import LAST
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
@@ -73,9 +74,10 @@ class Watch(Progress):
         if not self.bars.disable:
             self.bars.console.print(against_paper(config.method, config.options), soft_wrap=True, highlight=False)
         self.batch_size = config.batch_size
-        self.steps = steps
+        self.steps, self.epochs = steps, config.epochs
         self.run = self.bars.add_task("run", total=config.epochs * steps, completed=epoch * steps + step, figures="")
-        self.now = self.bars.add_task(f"epoch {epoch}", total=steps, completed=step, figures="")
+        begins = epoch < config.epochs  # a run that is done has no further epoch to show
+        self.now = self.bars.add_task(f"epoch {epoch}", total=steps, completed=step, figures="", visible=begins)
 
     def step(self, images: int, loss: float, top1: float) -> None:
         speed = (self.bars.tasks[self.run].speed or 0.0) * self.batch_size
@@ -89,10 +91,14 @@ class Watch(Progress):
                 f"epoch {entry['epoch']:>3}  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  "
                 f"{judged} {entry['top1']:.2f} %  {entry['images_per_second']:,.0f} images/s"
             )
-        self.bars.reset(self.now, description=f"epoch {entry['epoch'] + 1}", total=self.steps)
+        if entry["epoch"] + 1 < self.epochs:
+            self.bars.reset(self.now, description=f"epoch {entry['epoch'] + 1}", total=self.steps)
+        else:
+            self.bars.update(self.now, visible=False)
 
     def notice(self, sentence: str) -> None:
-        self.bars.console.print(f"rbnn: {sentence}", soft_wrap=True, markup=False, highlight=False)
+        with suppress(OSError):  # stderr may be full: no reason to end a run
+            self.bars.console.print(f"rbnn: {sentence}", soft_wrap=True, markup=False, highlight=False)
 
 
 def run(options: TrainConfig) -> None:
@@ -108,7 +114,7 @@ def run(options: TrainConfig) -> None:
             result = train(options, watch, lambda net: open_network(net, hints))
     except KeyboardInterrupt:
         if FIRST and (options.directory / LAST).exists():
-            print(f"stopped; continue with: rbnn train {shlex.quote(str(options.directory))} --resume", file=sys.stderr)
+            say(f"stopped; continue with: rbnn train {shlex.quote(str(options.directory))} --resume")
         raise
     if result.last:
         report(options, result)

@@ -22,6 +22,7 @@ from rbnn.report.log_tables import EPOCH, LAYER, epoch_rows, layer_rows
 from rbnn.report.paper_figures import SHOWN, claims
 from rbnn.report.run_directory import read_runs
 from rbnn.report.sections import Section, networks, sections
+from rbnn.text import printable
 from rbnn.training.config import as_table
 
 
@@ -44,7 +45,7 @@ class Report:
 def read(paths: Sequence[Path], packed: Sequence[Path] = ()) -> Report:
     """Reads and measures runs, and times the packed networks given or found beside them."""
     runs = read_runs(list(paths))
-    times = [time_packed(path, name) for path, name in packed_files(runs, list(packed))]
+    times = [time_packed(path, printable(name)) for path, name in packed_files(runs, list(packed))]
     return Report([Analysed(run, number) for number, run in enumerate(runs)], times)
 
 
@@ -71,7 +72,7 @@ def write_page(report: Report, path: Path) -> None:
         networks=networks(report.runs),
         settings=_settings(report.runs),
     )
-    write_whole(path, lambda file: file.write(page.encode()))
+    write_whole(path, lambda file: file.write(printable(page).encode()))
 
 
 def write_figures(report: Report, directory: Path) -> list[Path]:

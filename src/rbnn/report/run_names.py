@@ -5,6 +5,7 @@ from os.path import abspath, realpath
 from pathlib import Path
 
 from rbnn.errors import CheckpointError
+from rbnn.text import printable
 
 LARGEST_TABLE = 1 << 24
 
@@ -13,7 +14,7 @@ def named_runs(paths: list[Path]) -> list[tuple[Path, str]]:
     """Run directories and checkpoints with short names of their own.  A table of `rbnn reproduce` (OUT/TABLE.json)
     stands for its finished runs, called as its rows; a run of two tables is called as in the first."""
     given = [path for path in paths if path.suffix != ".json" or path.is_dir()]
-    names = dict(zip(given, _names(given), strict=True))
+    names = dict(zip(given, map(printable, _names(given)), strict=True))
     found: dict[str, tuple[Path, str]] = {}
     for path in paths:
         for run, name in [(path, names[path])] if path in names else _of_table(path):

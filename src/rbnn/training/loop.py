@@ -310,7 +310,7 @@ class _Run:
         for part, (some, wanted) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True), 1):
             wait = self.processes.world > 1 and part < parts
             with self.parallel.no_sync() if wait else nullcontext():  # type: ignore[operator]
-                logits = self.parallel(some)
+                logits = self._answers(some)
                 loss = (
                     distillation_loss(logits, self.teacher(some), wanted, *self.taught_by)
                     if self.teacher
@@ -333,6 +333,18 @@ class _Run:
         self.optimizer.step()
         if self.average is not None:
             self.average.update(self.model, self.epoch * len(self.batches) + self.step)
+
+    def _answers(self, images: Tensor) -> Tensor:
+        try:
+            return self.parallel(images)  # type: ignore[no-any-return]
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ConfigError(
+                f"batch norm has nothing to average over one image: with batch_size {self.config.batch_size} in "
+                f"{self.config.accumulate} micro-batches of {self.processes.world} processes each computes "
+                f"{len(images)}; make batch_size larger"
+            ) from None
 
     def _require_finite_weights(self) -> None:
         """A checkpoint must be worth resuming from: after a last step that blew up, the one before stays."""

@@ -1,0 +1,28 @@
+"""Streams that are closed or full: a command does its work all the same."""
+
+import io
+import os
+import sys
+from contextlib import suppress
+
+
+def open_missing() -> None:
+    """Gives what the caller closed (``>&-``) to nobody: else the next file that is opened would get its number, and
+    with it whatever is printed."""
+    for handle in (0, 1, 2):
+        try:
+            os.fstat(handle)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            if opened != handle:
+                os.dup2(opened, handle)
+                os.close(opened)
+    for name, handle in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(handle, "w", closefd=False), line_buffering=True))
+
+
+def say(sentence: str) -> None:
+    """To stderr.  A disk that is full there keeps nobody from going on, nor changes the exit code."""
+    with suppress(OSError, ValueError):
+        print(sentence, file=sys.stderr)

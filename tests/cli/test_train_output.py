@@ -1,0 +1,50 @@
+"""What `rbnn train` shows while it runs, and what it says of runs that cannot be."""
+
+import io
+from pathlib import Path
+
+import pytest
+from answers import Rbnn
+from rich.console import Console
+
+from rbnn.cli.train import Watch
+from rbnn.training.config import TrainConfig
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_no_bar_for_an_epoch_that_never_comes(first: int) -> None:
+    """After the last epoch, and in a run that was done already, only the bar of the run stays."""
+    watch = Watch()
+    watch.bars.live.console = shown = Console(file=io.StringIO(), force_terminal=True, width=100)
+    watch.bars.disable = False
+    config = TrainConfig(epochs=2)
+    figures = {"loss": 1.0, "train_top1": 50.0, "top1": 50.0, "images_per_second": 9.0, "evaluated_on": "test"}
+    watch.begin(config, 3, first, 0)
+    for epoch in range(first, 2):
+        assert watch.bars.tasks[watch.now].description == f"epoch {epoch}"
+        watch.epoch({"epoch": epoch} | figures)
+    shown.print(watch.bars.get_renderable())
+    drawn = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "epoch 2" not in drawn.splitlines()[-1]
+    assert [task.description for task in watch.bars.tasks if task.visible] == ["run"]
+
+
+@pytest.mark.parametrize("flags", [["--batch-size", "1"], ["--batch-size", "2", "--accumulate", "2"]])
+def test_batch_norm_needs_more_than_one_image(flags: list[str], tmp_path: Path, rbnn: Rbnn) -> None:
+    words = ["train", "digits", "--epochs", "1", "--limit", "4", "--threads", "1", "--out", tmp_path / "run", *flags]
+    said = rbnn(*words)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1), said
+    assert said.err.startswith("rbnn: batch norm has nothing to average over one image: with batch_size ")
+
+
+def test_names_that_are_not_unicode(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:
+    """A file's name is bytes; the report shows ? for those that are no letters."""
+    odd, packed = tmp_path / "run-\udcff", tmp_path / "net-\udcfe.rbnn"
+    odd.symlink_to(run_directory)
+    assert rbnn("export", odd, "-o", packed).code == 0
+    page, figures = tmp_path / "page-\udcfd.html", tmp_path / "f\udcfc"
+    said = rbnn("report", odd, "--packed", packed, "-o", page, "--figures", figures)
+    assert said.code == 0, said.err
+    text = page.read_text()
+    assert "run-?" in text
+    assert "net-?" in text
