@@ -1,4 +1,4 @@
-"""The float operations: for each function of torch one of the same name and parameters that writes its operations.
+"""The float operations: for each function of torch one of its name and parameters that writes its operations.
 
 A handler takes its call and torch's own arguments, in which a tensor that flows through the network is a Place, and
 returns the buffer of the result.
@@ -28,7 +28,7 @@ def dropout(call: Call, x: Place, p: float = 0.5, training: bool = True, inplace
 # Convolution and linear
 
 
-def conv2d(
+def conv(
     call: Call,
     x: Place,
     weight: Any,
@@ -40,7 +40,30 @@ def conv2d(
 ) -> str:
     filters = constant(call, weight, "weight")
     check_sides(call, x, filters)
-    return convolution(call, x, filters, bias, stride, padding, dilation, groups)
+    filters = filters if filters.dim() == 4 else filters[:, :, None]
+    strides, dilations = both_sides(x, stride, 1), both_sides(x, dilation, 1)
+    padding = padding if isinstance(padding, str) else both_sides(x, padding, 0)
+    around = sides(padding, list(filters.shape[2:]), dilations)
+    buffer = x.buffer
+    if any(before != after for before, after in around):  # "same" with an even kernel
+        buffer = pad_picture(call, x, around)
+        around = [(0, 0), (0, 0)]
+    attributes = {
+        "kernel": list(filters.shape[2:]),
+        "stride": strides,
+        "padding": [before for before, _ in around],
+        "dilation": dilations,
+        "groups": int(groups),
+    }
+    tensors = {"weight": call.array(filters.permute(0, 2, 3, 1))} | bias_of(call, bias)
+    return call.write("float_conv", {"x": buffer}, tensors, attributes)
+
+
+def both_sides(x: Place, value: Any, of_height: int) -> list[int]:
+    """What torch says of a window, one number or one per side, for height and width.  A signal (N, C, L) is a picture
+    of height 1, over which a window has ``of_height``."""
+    numbers = pair(value)
+    return [of_height, numbers[-1]] if x.value.dim() == 3 else numbers
 
 
 def check_sides(call: Call, x: Place, filters: Tensor) -> None:
@@ -48,25 +71,6 @@ def check_sides(call: Call, x: Place, filters: Tensor) -> None:
     if x.value.dim() != filters.dim():
         wanted = "(N, C, H, W)" if filters.dim() == 4 else "(N, C, L)"
         raise call.fail(f"a batch {wanted} is expected, got {tuple(x.value.shape)}")
-
-
-def convolution(
-    call: Call, x: Place, filters: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> str:
-    around = sides(padding, list(filters.shape[2:]), pair(dilation))
-    buffer = x.buffer
-    if any(before != after for before, after in around):  # "same" with an even kernel
-        buffer = pad_picture(call, x, around)
-        around = [(0, 0), (0, 0)]
-    attributes = {
-        "kernel": list(filters.shape[2:]),
-        "stride": pair(stride),
-        "padding": [before for before, _ in around],
-        "dilation": pair(dilation),
-        "groups": int(groups),
-    }
-    tensors = {"weight": call.array(filters.permute(0, 2, 3, 1))} | bias_of(call, bias)
-    return call.write("float_conv", {"x": buffer}, tensors, attributes)
 
 
 def linear(call: Call, x: Place, weight: Any, bias: Any = None) -> str:
@@ -255,7 +259,7 @@ def hardswish(call: Call, x: Place, inplace: bool = False) -> str:
 # Pools and means
 
 
-def max_pool2d(
+def max_pool(
     call: Call,
     x: Place,
     kernel_size: Any,
@@ -267,11 +271,11 @@ def max_pool2d(
 ) -> str:
     if return_indices:
         raise call.fail("the places of the maxima are not kept")
-    attributes = _window(kernel_size, stride, padding, ceil_mode) | {"dilation": pair(dilation)}
+    attributes = _window(x, kernel_size, stride, padding, ceil_mode) | {"dilation": both_sides(x, dilation, 1)}
     return call.write("max_pool", {"x": x.buffer}, attributes=attributes)
 
 
-def avg_pool2d(
+def avg_pool(
     call: Call,
     x: Place,
     kernel_size: Any,
@@ -283,13 +287,16 @@ def avg_pool2d(
 ) -> str:
     if divisor_override is not None:
         raise call.fail("divisor_override is not supported")
-    attributes = _window(kernel_size, stride, padding, ceil_mode) | {"count_padding": bool(count_include_pad)}
+    attributes = _window(x, kernel_size, stride, padding, ceil_mode) | {"count_padding": bool(count_include_pad)}
     return call.write("avg_pool", {"x": x.buffer}, attributes=attributes)
 
 
-def _window(kernel: Any, stride: Any, padding: Any, ceil: bool) -> dict[str, Any]:
+def _window(x: Place, kernel: Any, stride: Any, padding: Any, ceil: bool) -> dict[str, Any]:
     stride = kernel if stride is None or stride == [] else stride
-    return {"kernel": pair(kernel), "stride": pair(stride), "padding": pair(padding), "ceil": bool(ceil)}
+    return {
+        "kernel": both_sides(x, kernel, 1), "stride": both_sides(x, stride, 1), "padding": both_sides(x, padding, 0),
+        "ceil": bool(ceil),
+    }  # fmt: skip
 
 
 def adaptive_avg_pool(call: Call, x: Place, output_size: Any) -> str:
@@ -311,70 +318,6 @@ def mean(call: Call, x: Place, dim: Any = None, keepdim: bool = False, *, dtype:
     if over == {1} and keepdim:
         return call.write("mean", {"x": x.buffer}, attributes={"over": "c"})
     raise call.fail("a mean is taken over height and width, or over channels with keepdim=True")
-
-
-# Shapes
-
-
-def reshape(call: Call, x: Place, *_: Any, **__: Any) -> str:
-    """flatten, view, reshape, squeeze, unsqueeze: whatever leaves the values in torch's order."""
-    before, after = call.shape_of(x.value), call.shape_of(call.result)
-    if call.result.shape[0] != x.value.shape[0]:
-        raise call.fail("pictures of a batch must stay apart: keep the first dimension")
-    if before == after:
-        return x.buffer
-    plain = 1 in (before[2], before[0] * before[1]) and 1 in (after[2], after[0] * after[1])
-    return call.write("reshape", {"x": x.buffer}, attributes={"order": "hwc" if plain else "chw"})
-
-
-def cat(call: Call, tensors: Any, dim: int = 0) -> str:
-    if not all(isinstance(each, Place) for each in tensors):
-        raise call.fail("one of the parts is a constant")
-    if int(dim) % tensors[0].value.dim() != 1:
-        raise call.fail("only channels (dim=1) can be joined")
-    return call.write("concat", {f"x{index}": each.buffer for index, each in enumerate(tensors)})
-
-
-def getitem(call: Call, x: Place, index: Any) -> str:
-    ranges = list(index) if isinstance(index, tuple) else [index]
-    if not all(isinstance(each, slice) for each in ranges) or len(ranges) > x.value.dim():
-        raise call.fail("only slices like x[:, 2:8, ::2, ::2] can be taken")
-    spans = [range(side)[cut] for side, cut in zip(x.value.shape, ranges, strict=False)]
-    spans += [range(side) for side in x.value.shape[len(spans) :]]
-    if spans[0] != range(x.value.shape[0]):
-        raise call.fail("pictures of a batch must stay together: the first slice must be a plain ':'")
-    if not all(spans):
-        raise call.fail("the slice is empty")
-    channels, *places = spans[1:]
-    placed = [*([range(1)] * (2 - len(places))), *places, channels]
-    return call.write(
-        "slice", {"x": x.buffer},
-        attributes={
-            "start": [span[0] for span in placed],
-            "stop": [span[-1] + 1 for span in placed],
-            "step": [span.step for span in placed],
-        },
-    )  # fmt: skip
-
-
-def pad(call: Call, x: Place, pad: Any, mode: str = "constant", value: float | None = None) -> str:
-    if mode != "constant" or any(each < 0 for each in pad):
-        raise call.fail("padding is constant, and never negative")
-    widths = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)]  # the last dimension first
-    widths += [(0, 0)] * (x.value.dim() - len(widths))
-    if len(widths) not in (3, 4) or widths[-1] != (0, 0):
-        raise call.fail("only height, width and channels of pictures can be padded")
-    right, high, deep, _ = widths if len(widths) == 4 else (widths[0], (0, 0), *widths[1:])
-    attributes: dict[str, Any] = {
-        "before": [high[0], right[0], deep[0]],
-        "after": [high[1], right[1], deep[1]],
-        "value": float(value or 0.0),
-    }
-    return call.write("pad", {"x": x.buffer}, attributes=attributes)
-
-
-def zero_pad(call: Call, x: Place, padding: Any) -> str:
-    return pad(call, x, padding)
 
 
 # Modules of ours

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 
 from rbnn.errors import ExportError
 from rbnn.exporting import handlers as o
-from rbnn.exporting import signals as s
+from rbnn.exporting import shapes as s
 from rbnn.exporting.binary import Known, binary_layer
 from rbnn.exporting.draft import Draft, picture_shape
 from rbnn.exporting.trace import Traced, owner
@@ -23,8 +23,8 @@ from rbnn.packed.operations import Buffer
 Handler = Callable[..., str]
 
 MODULES: dict[type[nn.Module], Handler] = {
-    nn.Conv1d: s.conv1d,
-    nn.Conv2d: o.conv2d,
+    nn.Conv1d: o.conv,
+    nn.Conv2d: o.conv,
     nn.Linear: o.linear,
     nn.BatchNorm1d: o.batch_norm,
     nn.BatchNorm2d: o.batch_norm,
@@ -35,18 +35,18 @@ MODULES: dict[type[nn.Module], Handler] = {
     nn.LeakyReLU: o.leaky_relu,
     nn.Sigmoid: o.sigmoid,
     nn.Hardswish: o.hardswish,
-    nn.MaxPool1d: s.max_pool1d,
-    nn.MaxPool2d: o.max_pool2d,
-    nn.AvgPool1d: s.avg_pool1d,
-    nn.AvgPool2d: o.avg_pool2d,
+    nn.MaxPool1d: o.max_pool,
+    nn.MaxPool2d: o.max_pool,
+    nn.AvgPool1d: o.avg_pool,
+    nn.AvgPool2d: o.avg_pool,
     nn.AdaptiveAvgPool1d: o.adaptive_avg_pool,
     nn.AdaptiveAvgPool2d: o.adaptive_avg_pool,
     nn.AdaptiveMaxPool1d: o.adaptive_max_pool,
     nn.AdaptiveMaxPool2d: o.adaptive_max_pool,
-    nn.Flatten: o.reshape,
-    nn.Unflatten: o.reshape,
-    nn.ZeroPad1d: o.zero_pad,
-    nn.ZeroPad2d: o.zero_pad,
+    nn.Flatten: s.reshape,
+    nn.Unflatten: s.reshape,
+    nn.ZeroPad1d: s.zero_pad,
+    nn.ZeroPad2d: s.zero_pad,
     nn.Identity: o.identity,
     nn.Dropout: o.identity,
     nn.Dropout1d: o.identity,
@@ -58,27 +58,27 @@ MODULES: dict[type[nn.Module], Handler] = {
 """A module is a function whose other arguments are the attributes of the module that are called as its parameters."""
 
 FUNCTIONS: dict[Any, Handler] = {
-    F.conv2d: o.conv2d, torch.conv2d: o.conv2d, F.linear: o.linear, F.batch_norm: o.batch_norm,
+    F.conv2d: o.conv, torch.conv2d: o.conv, F.linear: o.linear, F.batch_norm: o.batch_norm,
     F.hardtanh: o.hardtanh, torch.clamp: o.clamp, F.relu: o.relu, torch.relu: o.relu, F.relu6: o.relu6,
     F.leaky_relu: o.leaky_relu, F.prelu: o.prelu, torch.prelu: o.prelu, torch.sigmoid: o.sigmoid,
     F.sigmoid: o.sigmoid, F.hardswish: o.hardswish,
-    F.max_pool2d: o.max_pool2d, torch.max_pool2d: o.max_pool2d, F.avg_pool2d: o.avg_pool2d,
+    F.max_pool2d: o.max_pool, torch.max_pool2d: o.max_pool, F.avg_pool2d: o.avg_pool,
     F.adaptive_avg_pool2d: o.adaptive_avg_pool, F.adaptive_max_pool2d: o.adaptive_max_pool, torch.mean: o.mean,
-    F.conv1d: s.conv1d, F.max_pool1d: s.max_pool1d, torch.max_pool1d: s.max_pool1d, F.avg_pool1d: s.avg_pool1d,
+    F.conv1d: o.conv, F.max_pool1d: o.max_pool, torch.max_pool1d: o.max_pool, F.avg_pool1d: o.avg_pool,
     F.adaptive_avg_pool1d: o.adaptive_avg_pool, F.adaptive_max_pool1d: o.adaptive_max_pool,
     torch.transpose: s.transpose, torch.permute: s.permute,
     operator.add: o.add, operator.iadd: o.add, torch.add: o.add, operator.sub: o.sub, operator.isub: o.sub,
     torch.sub: o.sub, operator.neg: o.neg, torch.neg: o.neg, operator.mul: o.mul, operator.imul: o.mul,
     torch.mul: o.mul, torch.multiply: o.mul, operator.truediv: o.div, torch.div: o.div,
-    torch.cat: o.cat, torch.concat: o.cat, torch.flatten: o.reshape, torch.reshape: o.reshape,
-    torch.squeeze: o.reshape, torch.unsqueeze: o.reshape, operator.getitem: o.getitem, F.pad: o.pad,
+    torch.cat: s.cat, torch.concat: s.cat, torch.flatten: s.reshape, torch.reshape: s.reshape,
+    torch.squeeze: s.reshape, torch.unsqueeze: s.reshape, operator.getitem: s.getitem, F.pad: s.pad,
     F.dropout: o.dropout, F.dropout2d: o.dropout,
 }  # fmt: skip
 
 METHODS: dict[str, Handler] = {
     "relu": o.relu, "relu_": o.relu, "sigmoid": o.sigmoid, "clamp": o.clamp, "clamp_": o.clamp, "mean": o.mean,
     "add": o.add, "add_": o.add, "sub": o.sub, "mul": o.mul, "mul_": o.mul, "div": o.div, "neg": o.neg,
-    "view": o.reshape, "reshape": o.reshape, "flatten": o.reshape, "squeeze": o.reshape, "unsqueeze": o.reshape,
+    "view": s.reshape, "reshape": s.reshape, "flatten": s.reshape, "squeeze": s.reshape, "unsqueeze": s.reshape,
     "transpose": s.transpose, "permute": s.permute, "contiguous": o.identity, "clone": o.identity, "detach": o.identity,
 }  # fmt: skip
 
