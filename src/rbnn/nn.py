@@ -51,7 +51,8 @@ class _Binary:
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() == self.weight.dim() - 1:  # no batch: a method must not take the channels for pictures
             return self.forward(x[None])[0]
-        self._warn_unstepped()
+        if not torch.compiler.is_compiling():  # a graph that looks at the schedule would be compiled for each epoch
+            self._warn_unstepped()
         if not x.is_meta and torch.is_autocast_enabled(x.device.type):
             # Rotations, means and sums of signs need the weight's own precision: autocast is for the other layers.
             with torch.autocast(x.device.type, enabled=False):

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from rbnn import _core
 from rbnn.functional import ESTIMATORS, add_hardtanh, binarize, binarize_standardised, estimator
-from rbnn.functional.binarize import SMALLEST_STD, _fusable
+from rbnn.functional.binarize import SMALLEST_STD
 from rbnn.functional.estimators import Tent
+from rbnn.functional.kernels import fusable
 
 # One value, one image, and sizes around the kernels' blocks of 16 and 256 values.
 shapes = st.one_of(
@@ -69,14 +70,14 @@ def standardised(x: Tensor) -> Tensor:
 
 def test_which_tensors_the_kernels_take() -> None:
     x = torch.zeros(2, 3, 4, 5)
-    assert _fusable(x, x + 1)
-    assert _fusable(x.to(memory_format=torch.channels_last))
-    assert _fusable(torch.zeros(2, 7))
-    assert not _fusable(x, x.to(memory_format=torch.channels_last))
-    assert not _fusable(x, x[:1])
-    assert not _fusable(x.double())
-    assert not _fusable(x[..., ::2])
-    assert not _fusable(torch.zeros(3))
+    assert fusable(x, x + 1)
+    assert fusable(x.to(memory_format=torch.channels_last))
+    assert fusable(torch.zeros(2, 7))
+    assert not fusable(x, x.to(memory_format=torch.channels_last))
+    assert not fusable(x, x[:1])
+    assert not fusable(x.double())
+    assert not fusable(x[..., ::2])
+    assert not fusable(torch.zeros(3))
 
 
 @given(shapes, orders, grads, tents, seeds)
@@ -294,19 +295,3 @@ def test_read_only_output_is_refused() -> None:
     out.flags.writeable = False
     with pytest.raises((TypeError, ValueError, BufferError)):
         _core.sign_forward(F32, out, 1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_add_hardtanh_in_place_equals_out_of_place(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    a, b, grad = (torch.randn(3, 5, 7, 9, dtype=dtype) for _ in range(3))
-    results = []
-    for inplace in (False, True):
-        left, right = a.clone().requires_grad_(), b.clone().requires_grad_()
-        branch = left * 1
-        out = add_hardtanh(branch, right, inplace)
-        assert (out.data_ptr() == branch.data_ptr()) is inplace
-        out.backward(grad)
-        results.append((out.detach(), left.grad, right.grad))
-    for one, other in zip(*results, strict=True):
-        assert torch.equal(one, other)

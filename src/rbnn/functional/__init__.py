@@ -11,6 +11,7 @@ from rbnn.functional.binarize import (
 from rbnn.functional.estimators import (
     ESTIMATORS,
     Derivative,
+    Number,
     estimator,
     floored,
     gain,
@@ -48,6 +49,7 @@ __all__ = [
     "ESTIMATORS",
     "Binarization",
     "Derivative",
+    "Number",
     "ScaledSigns",
     "add_hardtanh",
     "adjustable_weight",

@@ -29,12 +29,17 @@ def sign(x: Tensor) -> Tensor:
     return torch.where(x > 0, 1.0, -1.0).to(x.dtype)
 
 
-def sharpness(progress: float, low: float, high: float) -> float:
+Number = float | Tensor
+"""In a graph of torch.compile what changes over training is a tensor of one number.  A float would be a constant there,
+and each epoch would be compiled anew."""
+
+
+def sharpness(progress: Number, low: float, high: float) -> Number:
     """``t = 10^(low + e/E (high − low))``, ``progress = e/E``."""
-    return float(10.0 ** (low + progress * (high - low)))
+    return 10.0 ** (low + progress * (high - low))  # type: ignore[no-any-return]
 
 
-def sharpness_and_gain(name: str, progress: float, low: float, high: float) -> tuple[float, float]:
+def sharpness_and_gain(name: str, progress: Number, low: float, high: float) -> tuple[Number, Number]:
     """``t`` and ``k`` of the estimator called ``name`` at e/E = ``progress``, exponents of t from ``low`` to ``high``.
 
     ``annealed-tanh`` has a range of its own, ``β = 10^(e/E)``: a larger β starves the gradients."""
@@ -42,23 +47,35 @@ def sharpness_and_gain(name: str, progress: float, low: float, high: float) -> t
     return t, gain(t)
 
 
-def gain(t: float) -> float:
+def gain(t: Number) -> Number:
     """``k = max(1/t, 1)``."""
-    return max(1.0 / t, 1.0)
+    return _at_least_one(1.0 / t)
 
 
-def floored(t: float) -> tuple[float, float]:
+def floored(t: Number) -> tuple[Number, float]:
     """``max(t, 1)`` and ``k = 1``: t and k of RBNN's activations in the published runs."""
-    return max(t, 1.0), 1.0
+    return _at_least_one(t), 1.0
+
+
+def _at_least_one(x: Number) -> Number:
+    return x.clamp_min(1.0) if isinstance(x, Tensor) else max(x, 1.0)
 
 
 @dataclass(frozen=True)
 class Tent:
     """``d sign/dx = max(peak − slope·|x|, 0)`` where ``|x| ≤ support``, else 0."""
 
-    peak: float
-    slope: float
+    peak: Number
+    slope: Number
     support: float
+
+    def numbers(self) -> Tensor:
+        """The three as one tensor, in double on the CPU."""
+        if isinstance(self.peak, Tensor):
+            return torch.stack(
+                [torch.as_tensor(each, dtype=torch.float64) for each in (self.peak, self.slope, self.support)]
+            )
+        return torch.tensor((self.peak, self.slope, self.support), dtype=torch.float64)
 
     def __call__(self, x: Tensor) -> Tensor:
         magnitude = x.abs()
@@ -69,8 +86,8 @@ class Tent:
 class ErrorDecay:
     """``k t (1 − tanh²(t x))``: IR-Net's error decay estimator."""
 
-    t: float
-    k: float
+    t: Number
+    k: Number
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.k * self.t * (1 - torch.tanh(self.t * x).square())
@@ -92,7 +109,7 @@ SWISH_SIGN_BETA = 5.0
 
 Derivative = Callable[[Tensor], Tensor]
 
-ESTIMATORS: dict[str, Callable[[float, float], Derivative]] = {
+ESTIMATORS: dict[str, Callable[[Number, Number], Derivative]] = {
     "identity": lambda t, k: Tent(peak=1.0, slope=0.0, support=inf),
     "ste": lambda t, k: Tent(peak=1.0, slope=0.0, support=1.0),
     "ppf": lambda t, k: Tent(peak=2.0, slope=2.0, support=1.0),
@@ -103,7 +120,7 @@ ESTIMATORS: dict[str, Callable[[float, float], Derivative]] = {
 }
 
 
-def estimator(name: str, t: float, k: float) -> Derivative:
+def estimator(name: str, t: Number, k: Number) -> Derivative:
     """The derivative called ``name`` at sharpness t and gain k."""
     if name not in ESTIMATORS:
         raise UnknownName("estimator", name, ESTIMATORS)

@@ -8,17 +8,16 @@ of them are one look-up in a table of 16 sums (csrc/training/sign_conv.h).
 """
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rbnn import _core
+from rbnn.functional import kernels
 from rbnn.functional.binarize import Binarization
-from rbnn.functional.estimators import Tent
-from rbnn.functional.filters import per_filter
+from rbnn.functional.estimators import Derivative, Tent
 from rbnn.functional.scaled_signs import ScaledSigns
 from rbnn.functional.unit_std import over_std
 
@@ -27,8 +26,7 @@ LONGEST_ROW = 64
 """Pixels of a padded row: its bits are one word."""
 LANES = 8
 """Channels come in whole vectors."""
-KERNELS = ""
-"""The instruction set by its name in ``_core.kernels()``; empty: the best that this machine has."""
+IDENTITY = Tent(peak=1.0, slope=0.0, support=inf)
 
 
 def sign_conv_possible(x: Tensor, weight: ScaledSigns, binarization: Binarization, padding: Pair) -> bool:
@@ -53,79 +51,26 @@ def sign_conv2d(x: Tensor, weight: ScaledSigns, binarization: Binarization, stri
     if binarization.scaled:
         x, binarization = over_std(x), replace(binarization, scaled=False)
     x = x.contiguous(memory_format=torch.channels_last)
-    y: Tensor = _SignConv.apply(  # type: ignore[no-untyped-call]
-        x, weight.signs, weight.scale, weight.soft, binarization, stride, padding
+    tent = binarization.derivative
+    if not isinstance(tent, Tent):
+        x, tent = _Through.apply(x, tent), IDENTITY  # type: ignore[no-untyped-call]
+    y, _, _, _ = kernels.sign_conv(
+        x, weight.signs, weight.scale, weight.soft, stride, padding, binarization.standardised, tent.numbers()
     )
-    return y if last else y.contiguous()
+    return y if last else y.contiguous()  # type: ignore[no-any-return]
 
 
-def _pictures(x: Tensor) -> Any:
-    """(N, C, H, W) as an array (N, H, W, C), without a copy where that is its order in memory."""
-    return x.detach().permute(0, 2, 3, 1).contiguous().numpy()
+class _Through(torch.autograd.Function):
+    """x itself; backward the derivative of sign that stands in for that of the identity."""
 
-
-class _SignConv(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        signs: Tensor,
-        scale: Tensor | None,
-        soft: Tensor | None,
-        binarization: Binarization,
-        stride: Pair,
-        padding: Pair,
-    ) -> Tensor:
-        size = [(x.shape[i] + 2 * padding[i - 2] - signs.shape[i]) // stride[i - 2] + 1 for i in (2, 3)]
-        out = torch.empty((x.shape[0], *size, signs.shape[0]))
-        planes = torch.empty(x.shape[0] * x.shape[2] * stride[1] * x.shape[1], dtype=torch.int64)
-        mean, inverse_std = torch.empty(2, x.shape[0] if binarization.standardised else 0)
-        _core.sign_conv_forward(
-            _pictures(x), _pictures(signs), _scales(scale, signs), stride, padding,
-            out.numpy(), planes.numpy(), mean.numpy(), inverse_std.numpy(), torch.get_num_threads(), KERNELS,
-        )  # fmt: skip
-        ctx.save_for_backward(x, signs, scale, planes, mean, inverse_std)
-        ctx.binarization, ctx.stride, ctx.padding = binarization, stride, padding
-        return out.permute(0, 3, 1, 2)
+    def forward(ctx: Any, x: Tensor, derivative: Derivative) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.derivative = derivative
+        return x.view_as(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, signs, scale, planes, mean, inverse_std = ctx.saved_tensors
-        derivative, gradients = ctx.binarization.derivative, _pictures(grad)
-        grad_x = grad_signs = grad_scale = grad_soft = None
-        if ctx.needs_input_grad[0]:
-            grad_x = torch.empty_like(x.permute(0, 2, 3, 1), memory_format=torch.contiguous_format)
-            tent = derivative if isinstance(derivative, Tent) else None
-            _core.sign_conv_grad_input(
-                gradients, _pictures(signs), _scales(scale, signs), ctx.stride, ctx.padding,
-                _pictures(x), mean.numpy(), inverse_std.numpy(),
-                tent is not None, *((tent.peak, tent.slope, tent.support) if tent else (0.0, 0.0, 0.0)),
-                grad_x.numpy(), torch.get_num_threads(), KERNELS,
-            )  # fmt: skip
-            grad_x = grad_x.permute(0, 3, 1, 2)
-            if tent is None:
-                grad_x = grad_x * derivative(x)
-        if any(ctx.needs_input_grad[1:4]):
-            filters, channels, *kernel = signs.shape
-            grad_weight = torch.empty(filters, *kernel, channels)
-            _core.sign_conv_grad_weight(
-                gradients, planes.numpy(), tuple(x.shape[2:]), ctx.stride, ctx.padding,
-                grad_weight.numpy(), torch.get_num_threads(), KERNELS,
-            )  # fmt: skip
-            grad_weight = grad_weight.permute(0, 3, 1, 2)
-            factor = None if scale is None else per_filter(scale, signs)
-            if ctx.needs_input_grad[3]:
-                grad_soft = grad_weight
-            else:
-                grad_signs = grad_weight if factor is None else grad_weight * factor
-                if factor is not None and ctx.needs_input_grad[2]:
-                    grad_scale = (grad_weight * signs).sum_to_size(factor.shape).reshape(scale.shape)
-        return grad_x, grad_signs, grad_scale, grad_soft, None, None, None
-
-
-def _scales(scale: Tensor | None, signs: Tensor) -> Any:
-    """One per filter; through DLPack, since after ``.numpy()`` torch could not resize a parameter's memory any more, as
-    FSDP does between its uses."""
-    made = signs.new_ones(()) if scale is None else scale.detach()
-    return np.from_dlpack(made.expand(len(signs)).contiguous())
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return grad * ctx.derivative(x), None

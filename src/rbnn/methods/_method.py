@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError, NotBinary
-from rbnn.functional import Binarization, Derivative, ScaledSigns, estimator, sharpness_and_gain, sign
+from rbnn.functional import Binarization, Derivative, Number, ScaledSigns, estimator, sharpness_and_gain, sign
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._origin import Origin, decoded, encoded
 
@@ -27,8 +27,7 @@ class Method(nn.Module, ABC):
     origin: Origin | None = None
     """What it was made with; None for one that was made without the registry."""
 
-    progress: float | None = None
-    """e/E as of the last ``begin_epoch``; None until the schedule has been stepped."""
+    _progress: float | None = None
 
     penalty_asked = False
     """Whether the loss of this step has the penalty in it; the schedule refuses a step without."""
@@ -45,6 +44,24 @@ class Method(nn.Module, ABC):
 
     inputs_near_one = False
     """Whether the method compares inputs with a threshold of its own, so that they must not be arbitrarily small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress_in_graphs = torch.zeros((), dtype=torch.float64, device="cpu")
+
+    @property
+    def progress(self) -> float | None:
+        """e/E as of the last ``begin_epoch``; None until the schedule has been stepped."""
+        return self._progress
+
+    @progress.setter
+    def progress(self, value: float | None) -> None:
+        self._progress = value
+        self._progress_in_graphs.fill_(value or 0.0)
+
+    def now(self) -> Number:
+        """e/E for what the forward pass computes; 0 for a layer that was never stepped."""
+        return self._progress_in_graphs if torch.compiler.is_compiling() else self.progress or 0.0
 
     def before_sign(self, w: Tensor) -> Tensor:
         """The values whose signs become bits, in the shape of ``w``.  Angles and errors are measured here."""
@@ -122,7 +139,7 @@ class Method(nn.Module, ABC):
 
     def derivative(self, name: str, low: float = T_MIN, high: float = T_MAX) -> Derivative:
         """The estimator called ``name`` at the present e/E; at its start for a layer that was never stepped."""
-        return estimator(name, *sharpness_and_gain(name, self.progress or 0.0, low, high))
+        return estimator(name, *sharpness_and_gain(name, self.now(), low, high))
 
     @torch.no_grad()
     def signs(self, w: Tensor) -> Tensor:

@@ -87,6 +87,6 @@ def create_method(name: str, weight: Tensor, **options: Any) -> Method:
         raise ConfigError(
             "method 'float' binarizes nothing: use torch.nn's own layers, or create_model(method='float')"
         )
-    made = METHODS[name](weight, **options)
+    made = METHODS[name](weight, **options)  # type: ignore[call-arg]
     made.origin = Origin(name, method_options(name) | options)
     return made

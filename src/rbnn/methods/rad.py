@@ -66,6 +66,7 @@ class RAD(BNN):
         self._share = 1.0
         self._hook: RemovableHandle | None = None
         self._found: Tensor | None = None
+        self._on = True
 
     def see_network(self, model: nn.Module) -> None:
         methods = [module for module in model.modules() if isinstance(module, RAD)]
@@ -98,9 +99,8 @@ class RAD(BNN):
 
     def _measure(self, norm: nn.Module, inputs: Any, out: Tensor) -> None:
         if norm.training and torch.is_grad_enabled():
-            on = self.progress is None or self.progress < self.until
             # Of a copy: the network may write over what its batch norm gave.
-            self._found = distribution_loss(out.clone()) if on else None
+            self._found = distribution_loss(out.clone()) if self._on else None
 
     def penalty(self, w: Tensor) -> Tensor | None:
         return None if self._found is None else self.strength * self._share * self._found
@@ -108,6 +108,14 @@ class RAD(BNN):
     def begin_epoch(self, w: Tensor, epoch: float, epochs: int) -> None:
         super().begin_epoch(w, epoch, epochs)
         self._found = None
+        self._switch()
+
+    def set_extra_state(self, state: Any) -> None:
+        super().set_extra_state(state)
+        self._switch()
+
+    def _switch(self) -> None:
+        self._on = self.progress is None or self.progress < self.until
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_found": None}  # a part of one step's graph, which cannot be copied

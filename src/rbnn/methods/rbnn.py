@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rbnn.errors import ConfigError, TrainingError
 from rbnn.functional import (
     Binarization,
+    Number,
     ScaledSigns,
     adjustable_weight,
     binarize,
@@ -143,8 +144,8 @@ class RBNN(Method):
                 rotation.copy_(torch.eye(len(rotation)))
             self.rotated_at.zero_()
 
-    def _sharpness(self) -> tuple[float, float]:
-        return sharpness_and_gain(self.estimator, self.progress or 0.0, T_MIN, self.t_max)
+    def _sharpness(self) -> tuple[Number, Number]:
+        return sharpness_and_gain(self.estimator, self.now(), T_MIN, self.t_max)
 
     def weight(self, w: Tensor) -> ScaledSigns:
         return ScaledSigns(binarize(self.before_sign(w), estimator(self.estimator, *self._sharpness())), self.scale)

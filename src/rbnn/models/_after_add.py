@@ -42,7 +42,7 @@ def create_activation(name: str, channels: int, binary: bool) -> nn.Module:
 
 
 class Join(nn.Module):
-    """``activation(branch + shortcut)``, written over the branch."""
+    """``activation(branch + shortcut)``; without a hardtanh it is written over the branch."""
 
     def __init__(self, activation: nn.Module) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Join(nn.Module):
 
     def forward(self, branch: Tensor, shortcut: Tensor) -> Tensor:
         if self._hardtanh:
-            return add_hardtanh(branch, shortcut, inplace=True)
+            return add_hardtanh(branch, shortcut)
         total = branch.add_(shortcut)
         return total.relu_() if type(self.activation) is nn.ReLU else self.activation(total)  # type: ignore[no-any-return]
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rbnn.functional import estimator, floored, sharpness_and_gain
+from rbnn.functional import Number, estimator, floored, sharpness_and_gain
 from rbnn.methods import abc_net, method_options
 from rbnn.methods._method import T_MAX, T_MIN
 from rbnn.nn import binary_layers
@@ -42,7 +42,7 @@ class Gradient:
     reach: float = 1.0
     """F' is taken at x / reach: ABC-Net's activations."""
 
-    def sharpness_and_gain(self, progress: float) -> tuple[float, float]:
+    def sharpness_and_gain(self, progress: float) -> tuple[Number, Number]:
         """t and k at e/E = ``progress``."""
         t, k = sharpness_and_gain(self.estimator, progress, self.low, self.high)
         return floored(t) if self.floored else (t, k)

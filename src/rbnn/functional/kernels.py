@@ -1,0 +1,366 @@
+"""Every torch operator that the compiled part brings to training: ``torch.ops.rbnn``.
+
+As operators they are known to torch.compile, which puts them into its graph as they are: each has a function that gives
+the shapes of its results alone, and its gradient, an operator too.  On a CPU, in float32 and in dense memory the fused
+kernels of ``rbnn._core`` work on the tensors' own memory; elsewhere plain torch computes the same, where an operator
+can be asked at all.
+
+A tent, ``d sign/dx = max(peak − slope·|x|, 0)`` where ``|x| ≤ support``, is a tensor of its three numbers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rbnn import _core
+from rbnn.functional.estimators import Tent, sign
+from rbnn.functional.filters import per_filter
+
+KERNELS = ""
+"""The instruction set by its name in ``_core.kernels()``; empty: the best that this machine has."""
+
+Pair = tuple[int, int]
+Function = Callable[..., Any]
+
+_library = torch.library.Library("rbnn", "DEF")  # type: ignore[no-untyped-call]
+
+
+def _operator(schema: str, shapes: Function) -> Callable[[Function], Any]:
+    """Registers a function as the operator ``schema``; ``shapes`` gives empty results."""
+    name = schema.partition("(")[0]
+    _library.define(schema)  # type: ignore[no-untyped-call]
+
+    def register(function: Function) -> Any:
+        _library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+        torch.library.register_fake(f"rbnn::{name}", shapes, lib=_library)
+        return getattr(torch.ops.rbnn, name).default
+
+    return register
+
+
+def _differentiable(name: str, keep: Function, backward: Function) -> None:
+    torch.library.register_autograd(f"rbnn::{name}", backward, setup_context=keep, lib=_library)
+
+
+# Memory as the kernels see it.
+
+
+def fusable(*tensors: Tensor) -> bool:
+    """Float32 on the CPU, at least one dimension beside the batch, dense, all in one memory order."""
+    first = tensors[0]
+    return all(
+        t.device.type == "cpu"
+        and t.dtype == torch.float32
+        and t.dim() > 1
+        and t.shape == first.shape
+        and t.stride() == first.stride()
+        and (t.is_contiguous() or (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last)))
+        for t in tensors
+    )
+
+
+def _rows(x: Tensor) -> Any:
+    """The memory of a dense tensor as (images, values), in the order in which it lies there.  It is handed over by
+    DLPack: after ``.numpy()`` torch could not resize a parameter's memory any more, as FSDP does between its uses."""
+    x = x.detach()
+    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1)
+
+
+def _pictures(x: Tensor) -> Any:
+    """(N, C, H, W) as an array (N, H, W, C), without a copy where that is its order in memory."""
+    return x.detach().permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def _pixels(x: Tensor) -> Any:
+    """(N, C, H, W) as an array (N·H·W, C), likewise."""
+    return x.detach().permute(0, 2, 3, 1).contiguous().flatten(0, 2).numpy()
+
+
+def _like(grad: Tensor, x: Tensor) -> Tensor:
+    """``grad`` in the memory order of ``x``."""
+    return grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
+
+
+# sign(x), with a tent for its derivative.
+
+
+@_operator(
+    "sign_backward(Tensor grad, Tensor x, Tensor tent) -> Tensor",
+    lambda grad, x, *tent: torch.empty_like(x),
+)
+def _sign_backward(grad: Tensor, x: Tensor, tent: Tensor) -> Tensor:
+    if not fusable(x):
+        return grad * Tent(*tent.tolist())(x)
+    grad_x = torch.empty_like(x)
+    peak, slope, support = tent.tolist()
+    _core.sign_backward(_rows(_like(grad, x)), _rows(x), _rows(grad_x), peak, slope, support, torch.get_num_threads())
+    return grad_x
+
+
+@_operator("tent_sign(Tensor x, Tensor tent) -> Tensor", lambda x, *tent: torch.empty_like(x))
+def tent_sign(x: Tensor, tent: Tensor) -> Tensor:
+    """``sign(x)``."""
+    if not fusable(x):
+        return sign(x)
+    out = torch.empty_like(x)
+    _core.sign_forward(_rows(x), _rows(out), torch.get_num_threads())
+    return out
+
+
+def _keep_sign(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+_differentiable(
+    "tent_sign",
+    _keep_sign,
+    lambda ctx, grad: (_sign_backward(grad, *ctx.saved_tensors), None),
+)
+
+
+# sign((x − mean)/std), mean and std of each image.
+
+
+@_operator(
+    "standardised_sign_backward(Tensor grad, Tensor x, Tensor mean, Tensor inverse_std, Tensor tent) -> Tensor",
+    lambda grad, x, *rest: torch.empty_like(x),
+)
+def _standardised_sign_backward(grad: Tensor, x: Tensor, mean: Tensor, inverse_std: Tensor, tent: Tensor) -> Tensor:
+    grad_x = torch.empty_like(x)
+    peak, slope, support = tent.tolist()
+    _core.standardised_sign_backward(
+        _rows(_like(grad, x)), _rows(x), mean.numpy(), inverse_std.numpy(), _rows(grad_x),
+        peak, slope, support, torch.get_num_threads(),
+    )  # fmt: skip
+    return grad_x
+
+
+@_operator(
+    "standardised_tent_sign(Tensor x, Tensor tent) -> (Tensor, Tensor, Tensor)",
+    lambda x, *tent: (torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])),
+)
+def standardised_tent_sign(x: Tensor, tent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The signs, mean and 1/std; for tensors that are ``fusable`` alone."""
+    out, mean, inverse_std = torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])
+    _core.standardised_sign_forward(_rows(x), _rows(out), mean.numpy(), inverse_std.numpy(), torch.get_num_threads())
+    return out, mean, inverse_std
+
+
+def _keep_standardised(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, tent = inputs
+    ctx.save_for_backward(x, *output[1:], tent)
+    ctx.set_materialize_grads(False)
+
+
+_differentiable(
+    "standardised_tent_sign",
+    _keep_standardised,
+    lambda ctx, grad, *_: (_standardised_sign_backward(grad, *ctx.saved_tensors), None),
+)
+
+
+# hardtanh(a + b).
+
+
+@_operator("add_hardtanh_backward(Tensor grad, Tensor out) -> Tensor", lambda grad, out: torch.empty_like(out))
+def _add_hardtanh_backward(grad: Tensor, out: Tensor) -> Tensor:
+    if not fusable(out):
+        return grad * (out.abs() < 1)
+    grad_in = torch.empty_like(out)
+    _core.add_hardtanh_backward(_rows(_like(grad, out)), _rows(out), _rows(grad_in), torch.get_num_threads())
+    return grad_in
+
+
+@_operator("add_hardtanh(Tensor a, Tensor b) -> Tensor", lambda a, b: torch.empty_like(a + b))
+def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
+    if not fusable(a, b):
+        return torch.nn.functional.hardtanh(a + b)
+    out = torch.empty_like(a)
+    _core.add_hardtanh_forward(_rows(a), _rows(b), _rows(out), torch.get_num_threads())
+    return out
+
+
+def _keep_output(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(output)
+
+
+_differentiable("add_hardtanh", _keep_output, lambda ctx, grad: (_add_hardtanh_backward(grad, *ctx.saved_tensors),) * 2)
+
+
+# hardtanh(batch_norm(y) + shortcut) in training.
+
+
+@_operator(
+    "norm_add_hardtanh_backward(Tensor grad, Tensor y, Tensor weight, Tensor out, Tensor mean, Tensor inverse_std) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+    lambda grad, y, weight, *rest: (
+        torch.empty_like(y), torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(y)
+    ),
+)  # fmt: skip
+def _norm_add_hardtanh_backward(
+    grad: Tensor, y: Tensor, weight: Tensor, out: Tensor, mean: Tensor, inverse_std: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    threads, count = torch.get_num_threads(), y.numel() // y.shape[1]
+    grad_sum, grad_y = torch.empty_like(y), torch.empty_like(y)
+    total, product = torch.empty(2, y.shape[1], dtype=torch.float64)
+    centre = mean.float().numpy()
+    _core.norm_add_hardtanh_backward(
+        _pixels(grad), _pixels(out), _pixels(y), centre, _pixels(grad_sum), total.numpy(), product.numpy(), threads
+    )
+    # With g = grad_sum, s = 1/std:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y − mean))/n)
+    factor = weight.detach() * inverse_std
+    pull, shift = -factor * inverse_std.square() * product / count, -factor * total / count
+    _core.norm_backward(
+        _pixels(grad_sum), _pixels(y), centre, factor.float().numpy(), pull.float().numpy(), shift.float().numpy(),
+        _pixels(grad_y), threads,
+    )  # fmt: skip
+    return grad_y, (product * inverse_std).float(), total.float(), grad_sum
+
+
+@_operator(
+    "norm_add_hardtanh(Tensor y, Tensor weight, Tensor bias, Tensor shortcut, float eps) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+    lambda y, *rest: (torch.empty_like(y), *(y.new_empty(y.shape[1], dtype=torch.float64) for _ in range(3))),
+)
+def norm_add_hardtanh(
+    y: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The output; of each channel mean, variance and 1/std, in double."""
+    threads, out = torch.get_num_threads(), torch.empty_like(y)
+    mean, variance = (torch.empty(y.shape[1], dtype=torch.float64) for _ in range(2))
+    _core.batch_statistics(_pixels(y), mean.numpy(), variance.numpy(), threads)
+    inverse_std = (variance + eps).rsqrt()
+    scale = weight.detach() * inverse_std
+    shift = bias.detach() - mean * scale
+    _core.norm_add_hardtanh(
+        _pixels(y), scale.float().numpy(), shift.float().numpy(), _pixels(shortcut), _pixels(out), threads
+    )
+    return out, mean, variance, inverse_std
+
+
+def _keep_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    y, weight, *_ = inputs
+    out, mean, _, inverse_std = output
+    ctx.save_for_backward(y, weight, out, mean, inverse_std)
+    ctx.set_materialize_grads(False)
+
+
+_differentiable(
+    "norm_add_hardtanh",
+    _keep_norm,
+    lambda ctx, grad, *_: (*_norm_add_hardtanh_backward(grad, *ctx.saved_tensors), None),
+)
+
+
+# scale · (signs ⊛ sign(x)), standardised or not: bits forward, sums of signed gradients backward.
+
+
+def _scales(scale: Tensor | None, signs: Tensor) -> Any:
+    """One per filter; like ``_rows`` by DLPack."""
+    made = signs.new_ones(()) if scale is None else scale.detach()
+    return made.expand(len(signs)).contiguous()
+
+
+@_operator(
+    "sign_conv_grad_input(Tensor grad, Tensor x, Tensor signs, Tensor? scale, Tensor mean, Tensor inverse_std, "
+    "int[2] stride, int[2] padding, Tensor tent) -> Tensor",
+    lambda grad, x, *rest: torch.empty_like(x, memory_format=torch.channels_last),
+)
+def _sign_conv_grad_input(
+    grad: Tensor,
+    x: Tensor,
+    signs: Tensor,
+    scale: Tensor | None,
+    mean: Tensor,
+    inverse_std: Tensor,
+    stride: Pair,
+    padding: Pair,
+    tent: Tensor,
+) -> Tensor:
+    grad_x = torch.empty_like(x, memory_format=torch.channels_last)
+    peak, slope, support = tent.tolist()
+    _core.sign_conv_grad_input(
+        _pictures(grad), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding),  # type: ignore[arg-type]
+        _pictures(x), mean.numpy(), inverse_std.numpy(), True, peak, slope, support,
+        _pictures(grad_x), torch.get_num_threads(), KERNELS,
+    )  # fmt: skip
+    return grad_x
+
+
+@_operator(
+    "sign_conv_grad_weight(Tensor grad, Tensor x, Tensor signs, Tensor planes, int[2] stride, int[2] padding) "
+    "-> Tensor",
+    lambda grad, x, signs, *rest: torch.empty_like(signs, memory_format=torch.channels_last),
+)
+def _sign_conv_grad_weight(
+    grad: Tensor, x: Tensor, signs: Tensor, planes: Tensor, stride: Pair, padding: Pair
+) -> Tensor:
+    """The gradient of ``scale · signs``."""
+    grad_weight = torch.empty_like(signs, memory_format=torch.channels_last)
+    _core.sign_conv_grad_weight(
+        _pictures(grad), planes.numpy(), tuple(x.shape[2:]), tuple(stride), tuple(padding),  # type: ignore[arg-type]
+        _pictures(grad_weight), torch.get_num_threads(), KERNELS,
+    )  # fmt: skip
+    return grad_weight
+
+
+def _sign_conv_shapes(
+    x: Tensor, signs: Tensor, scale: Any, soft: Any, stride: Pair, padding: Pair, standardised: bool, tent: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    height, width = ((x.shape[i] + 2 * padding[i - 2] - signs.shape[i]) // stride[i - 2] + 1 for i in (2, 3))
+    out = x.new_empty((x.shape[0], height, width, signs.shape[0])).permute(0, 3, 1, 2)
+    planes = x.new_empty(x.shape[0] * x.shape[2] * stride[1] * x.shape[1], dtype=torch.int64)
+    numbers = x.shape[0] if standardised else 0
+    return out, planes, x.new_empty(numbers), x.new_empty(numbers)
+
+
+@_operator(
+    "sign_conv(Tensor x, Tensor signs, Tensor? scale, Tensor? soft, int[2] stride, int[2] padding, bool standardised, "
+    "Tensor tent) -> (Tensor, Tensor, Tensor, Tensor)",
+    _sign_conv_shapes,
+)
+def sign_conv(
+    x: Tensor,
+    signs: Tensor,
+    scale: Tensor | None,
+    soft: Tensor | None,
+    stride: Pair,
+    padding: Pair,
+    standardised: bool,
+    tent: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The output; the bits of x, its mean and 1/std.  For what ``sign_conv_possible`` allows alone, x channels last."""
+    out, planes, mean, inverse_std = _sign_conv_shapes(x, signs, scale, soft, stride, padding, standardised, tent)
+    _core.sign_conv_forward(
+        _pictures(x), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding),  # type: ignore[arg-type]
+        _pictures(out), planes.numpy(), mean.numpy(), inverse_std.numpy(), torch.get_num_threads(), KERNELS,
+    )  # fmt: skip
+    return out, planes, mean, inverse_std
+
+
+def _keep_sign_conv(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, signs, scale, _, ctx.stride, ctx.padding, _, tent = inputs
+    ctx.save_for_backward(x, signs, scale, *output[1:], tent)
+    ctx.set_materialize_grads(False)
+
+
+def _sign_conv_backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    x, signs, scale, planes, mean, inverse_std, tent = ctx.saved_tensors
+    grad_x = grad_signs = grad_scale = grad_soft = None
+    if ctx.needs_input_grad[0]:
+        grad_x = _sign_conv_grad_input(grad, x, signs, scale, mean, inverse_std, ctx.stride, ctx.padding, tent)
+    if any(ctx.needs_input_grad[1:4]):
+        grad_weight = _sign_conv_grad_weight(grad, x, signs, planes, ctx.stride, ctx.padding)
+        factor = None if scale is None else per_filter(scale, signs)
+        if ctx.needs_input_grad[3]:
+            grad_soft = grad_weight
+        else:
+            grad_signs = grad_weight if factor is None else grad_weight * factor
+            if factor is not None and ctx.needs_input_grad[2]:
+                grad_scale = (grad_weight * signs).sum_to_size(factor.shape).reshape(scale.shape)
+    return grad_x, grad_signs, grad_scale, grad_soft, None, None, None, None
+
+
+_differentiable("sign_conv", _keep_sign_conv, _sign_conv_backward)
