@@ -247,7 +247,8 @@ def test_the_sentences_follow_from_the_numbers(rbnn_run: Path, xnor_run: Path) -
     assert "25.3 times less than in the float twin" in said
     assert "different data or numbers of epochs" in said
     best = max(entry["top1"] for entry in ours.run.epochs)
-    assert f"Reached {best:.2f} % on the test set of digits" in findings_of(ours)[0]
+    assert findings_of(ours)[0] == "Method: rbnn as in its paper."
+    assert f"Reached {best:.2f} % on the test set of digits" in findings_of(ours)[1]
 
     table = {(claim.figure, claim.run): claim for claim in claims(report.runs)}
     cosines = sum(layer.cosine > other[layer.name].cosine for layer in ours.layers)

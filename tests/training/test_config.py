@@ -22,6 +22,7 @@ from rbnn.training.config import (
     find_recipe,
     from_table,
     read_recipe,
+    with_all_options,
 )
 
 NUMBERS = st.floats(0, 1e6, allow_nan=False)
@@ -69,6 +70,7 @@ def configs(draw: st.DrawFn) -> TrainConfig:
 
 @given(config=configs())
 def test_toml_round_trip(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> None:
+    config = with_all_options(config)  # as a run writes it
     path = tmp_path_factory.getbasetemp() / "round-trip.toml"
     path.write_bytes(as_toml(config).encode())
     assert read_recipe(path) == config
@@ -76,6 +78,7 @@ def test_toml_round_trip(config: TrainConfig, tmp_path_factory: pytest.TempPathF
 
 @given(config=configs())
 def test_table_round_trip(config: TrainConfig) -> None:
+    config = with_all_options(config)
     assert from_table(as_table(config)) == config
 
 
