@@ -63,7 +63,11 @@ void quantize(const float* x, const float* scale, const float* shift, std::size_
         float v = x[i] * scale[i] + shift[i];
         v = v < 0.0f ? 0.0f : v;
         v = v > 255.0f ? 255.0f : v;
-        out[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>((v + kShifter) - kShifter));
+        // The last byte of the sum is the whole number: nothing is converted, which a value before it is kept within might overflow.
+        v += kShifter;
+        std::uint32_t bits;
+        __builtin_memcpy(&bits, &v, sizeof bits);
+        out[i] = static_cast<std::uint8_t>(bits);
     }
 }
 

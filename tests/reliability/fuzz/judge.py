@@ -1,0 +1,109 @@
+"""A network on every kind of kernels and count of threads, beside the oracle: each operation fed what the oracle has
+there, and the network as a whole."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn import _core
+from rbnn.errors import InputError
+from rbnn.packed import oracle
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Operation
+from rbnn.packed.session import Session
+
+KERNELS = [name for name, supported in _core.kernels() if supported]
+THREADS = (1, 2, 3)
+ROUNDING = 1e-6
+"""Of a sum of products, relative to the largest value under the window times the sum of |weights|."""
+AVERAGES = ("mean", "avg_pool", "adaptive_avg_pool")
+
+Array = NDArray[Any]
+
+
+def judge(graph: Graph, images: NDArray[np.float32]) -> None:
+    """AssertionError unless all agree: on values, on signs where they are no near-ties, or that there is no answer."""
+    try:
+        wanted = oracle.run_all(graph, images)
+    except InputError:
+        for kernels in KERNELS:
+            try:
+                Session(graph, kernels=kernels)(images)
+            except InputError:
+                continue
+            raise AssertionError(f"{kernels} answers where the oracle overflows") from None
+        return
+    given = {name: values.astype(np.float32) for name, values in wanted.items() if name != graph.input.buffer}
+    for kernels in KERNELS:
+        session = Session(graph, kernels=kernels)
+        seen = session.trace(images, given)
+        for operation in graph.operations:
+            _compare(graph, operation, wanted, seen, kernels)
+        alone = session.trace(images, {})[graph.output]
+        expected = alone[:, 0, 0] if alone.shape[1:3] == (1, 1) else alone.transpose(0, 3, 1, 2)
+        for threads in THREADS:
+            got = Session(graph, threads, kernels)(images)
+            assert np.array_equal(got, expected), f"{kernels}: {threads} threads answer otherwise than a trace"
+
+
+def _compare(
+    graph: Graph, operation: Operation, wanted: dict[str, Array], seen: dict[str, Array], kernels: str
+) -> None:
+    inputs = {role: wanted[name] for role, name in operation.inputs.items()}
+    allowed = _allowed(operation, inputs)
+    where = f"{kernels}: {operation.name}"
+    for role, name in operation.outputs.items():
+        right, got = wanted[name].astype(np.float64), seen[name].astype(np.float64)
+        if role == "bits":
+            tied = _distance(graph, operation, inputs, wanted) <= np.maximum(allowed, 0)
+            assert ((right == got) | (tied & (np.max(allowed) > 0))).all(), f"{where}: signs differ"
+        else:
+            assert (np.abs(right - got) <= allowed).all(), f"{where}: off by {np.abs(right - got).max():.3g}"
+
+
+def _allowed(operation: Operation, inputs: dict[str, Array]) -> Any:
+    """By how much a value may differ: not at all, but for sums of products, averages and exp."""
+    kind, attributes, tensors = operation.kind, operation.attributes, operation.tensors
+    slack: Any = 0.0
+    if kind == "float_conv":
+        groups, weight = attributes.get("groups", 1), np.abs(tensors["weight"].astype(np.float64))
+        parts = []
+        for x, filters in zip(np.split(inputs["x"], groups, 3), np.split(weight, groups, 0), strict=True):
+            largest = np.abs(x).max(3, keepdims=True).astype(np.float64)
+            under = np.max(oracle._windows(largest, attributes, 0.0), 0)
+            parts.append(under * filters.sum((1, 2, 3)))
+        slack = ROUNDING * np.concatenate(parts, -1) * np.abs(tensors.get("scale", np.float32(1)))
+        slack = slack * max(1.5, float(np.abs(tensors.get("slope", np.float32(1))).max()))
+        slack = slack * (1 + _largest_step(operation))
+        residual = np.abs(inputs["residual"]).max(initial=0.0) if "residual" in inputs else 0.0
+        shift = np.abs(tensors.get("shift", np.float32(0))).max()
+        slack = slack + np.where(slack > 0, 1e-6 * (residual + shift), 0.0)
+    elif kind in AVERAGES or (kind == "pack" and attributes.get("level") == "mean"):
+        slack = 2.0**-23 * max(np.abs(inputs["x"]).max(), 1e-30)
+    if attributes.get("activation") == ["sigmoid"]:
+        slack = slack + 2.0**-22
+    return slack
+
+
+def _largest_step(operation: Operation) -> float:
+    """hardswish of a large value multiplies it by up to itself / 6 before it divides."""
+    return 1.0 if operation.attributes.get("activation") == ["hardswish"] else 0.0
+
+
+def _distance(graph: Graph, operation: Operation, inputs: dict[str, Array], wanted: dict[str, Array]) -> Array:
+    """|value − level| of each sign, from the oracle's values."""
+    if operation.kind == "pack":
+        x = inputs["x"].astype(np.float64)
+        level = x.mean((1, 2, 3), keepdims=True) if operation.attributes.get("level") == "mean" else 0.0
+        return np.asarray(np.abs(x - level))
+    if "float" in operation.outputs:
+        values = wanted[operation.outputs["float"]]
+    elif operation.kind == "float_conv":
+        values = oracle.finish(
+            oracle.float_conv(inputs["x"], operation.tensors, operation.attributes), inputs, operation.tensors,
+            operation.attributes,
+        )["float"]  # fmt: skip
+    else:
+        return np.asarray(np.inf)
+    return np.asarray(np.abs(values.astype(np.float64) - operation.tensors.get("level", np.float32(0))))

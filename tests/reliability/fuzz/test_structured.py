@@ -1,0 +1,57 @@
+"""Random networks that are valid: every kind of kernels and count of threads answers as the oracle."""
+
+import numpy as np
+import pytest
+from encode import encode
+from faults import Fault
+from judge import judge
+from random_graphs import random_graph
+
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import KINDS
+
+
+def case(seed: int) -> tuple[Graph, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng)
+    height, width, channels = graph.buffers["image"].shape
+    images = rng.normal(size=(2, channels, height, width)) * rng.choice([1, 1, 1, 1e-4, 1e6])
+    if rng.random() < 0.4:  # rows of zeros, or of far larger values
+        images[:, :, rng.integers(height) :] *= rng.choice([0, 0, 1e-8, 1e5])
+    return graph, np.where(rng.random(images.shape) < 0.05, 0, images).astype(np.float32)
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(20_000, marks=pytest.mark.long)])
+def test_random_networks_answer_as_the_oracle(count: int, fault: Fault) -> None:
+    with fault("random network, every kernel and thread count", count):
+        for seed in range(count):
+            graph, images = case(seed)
+            try:
+                judge(graph, images)
+            except Exception as error:
+                raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_every_kind_is_among_them() -> None:
+    kinds = {operation.kind for seed in range(300) for operation in case(seed)[0].operations}
+    assert kinds == set(KINDS)
+
+
+def test_a_wrong_engine_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge can condemn: here the oracle's sums are off by a hair."""
+    from rbnn.packed import oracle
+
+    right = oracle.float_conv
+    monkeypatch.setitem(oracle._CONVOLUTIONS, "float_conv", lambda *arguments: right(*arguments) * np.float32(1 + 1e-4))
+    condemned = 0
+    for seed in range(60):
+        graph, images = case(seed)
+        try:
+            judge(graph, images)
+        except AssertionError:
+            condemned += 1
+    assert condemned > 10
+
+
+def test_they_fit_the_fuzzer_in_cpp() -> None:
+    assert all(len(encode(case(seed)[0])) > 0 for seed in range(50))
