@@ -14,6 +14,7 @@ import pytest
 from answers import Rbnn
 
 from rbnn.reproduce.runner import LOCK, OUTPUT
+from rbnn.reproduce.tables import TABLES
 from rbnn.training.config import read_recipe
 from rbnn.training.log import read_log
 
@@ -171,7 +172,7 @@ def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("subprocess.Popen", popen)
     words = ["reproduce", "ablation", "--data", "digits", "--epochs", "1", "--out", tmp_path]
     assert rbnn(*words, "--jobs", "2", "--threads", "5").code == 0
-    assert seen == ["2"] * 6
+    assert seen == ["2"] * len(TABLES["ablation"].rows)
     seen.clear()
     assert rbnn(*words, "--rows", "B", "--jobs", "2", "--threads", "5", "--resume").code == 0
     assert seen == ["5"]  # nothing runs beside it

@@ -17,7 +17,7 @@ from rbnn.files import keep_as, write_whole
 from rbnn.models import create_model
 from rbnn.nn import binary_layers
 from rbnn.training.checkpoint_schema import VERSION, check_description, check_version, check_weights
-from rbnn.training.config import TrainConfig, as_table
+from rbnn.training.config import TrainConfig, as_table, with_all_options
 from rbnn.training.contract import InputContract
 
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
@@ -54,7 +54,7 @@ def save(path: Path, config: TrainConfig, contract: InputContract, model: nn.Mod
     """The network with all that is needed to build it again, and ``more``."""
     state = {
         "rbnn": VERSION,
-        "config": as_table(config),
+        "config": as_table(with_all_options(config)),
         "contract": asdict(contract),
         "model": model.state_dict(),
         **more,
