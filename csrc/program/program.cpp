@@ -137,11 +137,12 @@ void Program::plan(const std::vector<Spec>& specs) {
         std::size_t offset = 0;
         for (const Life* other : placed) {  // in the order of their places
             if (other->last < life.first || life.last < other->first) continue;
-            if (offset + aligned(life.bytes) <= *other->offset) break;
-            offset = std::max(offset, *other->offset + aligned(other->bytes));
+            if (offset + aligned(life.bytes + kGap) <= *other->offset) break;
+            offset = std::max(offset, *other->offset + aligned(other->bytes + kGap));
         }
         *life.offset = offset;
-        arena_bytes_ = std::max(arena_bytes_, offset + aligned(life.bytes));
+        arena_bytes_ = std::max(arena_bytes_, offset + aligned(life.bytes + kGap));
+        places_.push_back({offset, life.bytes, life.first, life.last});
         placed.insert(std::upper_bound(placed.begin(), placed.end(), &life,
                                        [](const Life* a, const Life* b) { return *a->offset < *b->offset; }),
                       &life);
@@ -173,10 +174,13 @@ Outcome Program::run_image(const Value* image, float* out, const Workspace& work
     if (!finite(image)) return Outcome::image_not_finite;
     const FloatFlags flags;
     const Buffer& result = output();
+    ArenaGuard guard(places_, work.arena, arena_bytes_);
     for (std::size_t i = start(image, work); i < operations_.size(); ++i) {
+        guard.at(i);
         operations_[i]->run(work);
         if (work.call.stop(kOperation)) return Outcome::interrupted;
     }
+    guard.at(operations_.size());
     if (flags.overflowed() || work.call.overflowed) return Outcome::overflowed;
     kernels_.transpose(work.floats(result), result.pixels(), result.channels, out);
     return kernels_.all_finite(out, result.values()) ? Outcome::answered : Outcome::answer_not_finite;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/aligned_memory.h"
+#include "program/arena_guard.h"
 #include "program/reader.h"
 
 namespace rbnn {
@@ -68,6 +69,7 @@ private:
     const Buffer* bytes_ = nullptr;      // what the first operation makes of the input, if bytes may take its place
     const Kernels& kernels_;
     std::size_t arena_bytes_ = 0;
+    std::vector<Alive> places_;          // of buffers and scratch memory
     // Under shared_lock:
     mutable std::size_t out_ = 0;               // arenas that callers hold
     mutable std::vector<AlignedBytes> arenas_;  // free ones; a caller takes some and gives them back
