@@ -15,6 +15,7 @@ import rbnn
 from rbnn.errors import ExportError, PackError
 from rbnn.exporting.lower import MODULES
 from rbnn.exporting.traced_call import Call, Place
+from rbnn.functional import ScaledSigns
 from rbnn.methods import METHODS, Method, register_method
 from rbnn.packed.session import Session
 
@@ -186,8 +187,8 @@ def test_a_bug_in_a_handler_is_not_taken_for_a_refusal(tmp_path: Path, monkeypat
 class _Forgetful(Method):
     """A method of a user's, complete but for what the export has to know."""
 
-    def weight(self, w: Tensor) -> Tensor:
-        return 0.5 * self.signs(w)
+    def weight(self, w: Tensor) -> ScaledSigns | Tensor:
+        return ScaledSigns(self.signs(w), torch.tensor(0.5))
 
     def activation(self, x: Tensor) -> Tensor:
         return torch.where(x > 0, 1.0, -1.0)
@@ -204,7 +205,7 @@ class _OtherOutput(_Forgetful):
 
 
 class _ThreeValues(_Forgetful):
-    def weight(self, w: Tensor) -> Tensor:
+    def weight(self, w: Tensor) -> ScaledSigns | Tensor:
         return torch.where(w.abs() < 0.05, 0.0, 1.0) * self.signs(w)
 
 
@@ -228,7 +229,7 @@ def test_a_method_with_plain_signs_needs_no_binary_form(tmp_path: Path, own_meth
     [
         (_OtherThreshold, "nn.BinaryConv2d in 'middle' cannot be packed: binary_form of Own does not give the inputs"),
         (_OtherOutput, "layer 'middle': the packed layer differs from torch's by 0.00"),
-        (_ThreeValues, "not one factor per filter times signs: write binary_form"),
+        (_ThreeValues, "gives weights that are not signs and their scale: write binary_form"),
     ],
 )
 def test_a_method_that_does_more_is_found_out(tmp_path: Path, own_method: Any, kind: type[Method], words: str) -> None:

@@ -108,9 +108,9 @@ def packed(
 def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, Traced]:
     """The network as it will run, not compared with anything yet, and what torch made of ``images``."""
     traced = trace(model, images, rounding.round_weights)
-    if not bool(torch.isfinite(traced.values[traced.nodes[-1]]).all()):
-        raise ExportError("the network's answers to the example are not finite: its weights overflow")
     draft = lower(traced, images)
+    if not bool(torch.isfinite(traced.values[traced.nodes[-1]]).all()):  # here, where lower has found no layer to name
+        raise ExportError("the network's answers to the example are not finite: its weights overflow")
     fuse(draft)
     rounding.apply(draft)
     use_thresholds(draft)
