@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rbnn.functional import Binarization, estimator, over_std, sign_conv2d, sign_conv_possible
+from rbnn.functional import Binarization, ScaledSigns, estimator, over_std, sign_conv2d, sign_conv_possible
 
 
 def plain(x: Tensor) -> Tensor:
@@ -43,9 +43,11 @@ def test_on_bits_as_in_plain_torch() -> None:
     derivative = estimator("training-aware", 1.3, 1.0)
     scaled = Binarization(derivative, scaled=True)
     x = (torch.randn(3, 16, 9, 9) * 4).to(memory_format=torch.channels_last).requires_grad_()
-    w = (torch.randn(8, 16, 3, 3).sign() * torch.rand(8, 1, 1, 1)).requires_grad_()
-    assert sign_conv_possible(x, w, scaled, (1, 1))
-    y = sign_conv2d(x, w, scaled, (1, 1), (1, 1))
+    signs, scale = torch.randn(8, 16, 3, 3).sign(), torch.rand(8)
+    w = (signs * scale[:, None, None, None]).requires_grad_()
+    filters = ScaledSigns(signs, scale, soft=w)  # the gradient of the weight itself
+    assert sign_conv_possible(x, filters, scaled, (1, 1))
+    y = sign_conv2d(x, filters, scaled, (1, 1), (1, 1))
     grad = torch.randn_like(y)
     found = torch.autograd.grad(y, (x, w), grad)
     exact, weight = x.detach().double().requires_grad_(), w.detach().double().requires_grad_()

@@ -266,10 +266,19 @@ def test_the_sentences_follow_from_the_numbers(rbnn_run: Path, xnor_run: Path) -
     assert alone == {"4c", "6", "7"}, "nothing to compare with"
 
 
+def set_options(run: Path, *lines: str) -> None:
+    """Other values for options of a run, which names all of them."""
+    config = (run / "config.toml").read_text()
+    for line in lines:
+        name = line.partition(" = ")[0]
+        config, changed = re.subn(rf"^{name} = .*$", line, config, flags=re.MULTILINE)
+        assert changed == 1
+    (run / "config.toml").write_text(config)
+
+
 def test_rbnn_without_rotation_is_not_held_to_the_paper(rbnn_run: Path, tmp_path: Path) -> None:
     copy = without(rbnn_run, tmp_path, "best.pt", "last.pt")
-    with (copy / "config.toml").open("a") as file:
-        file.write('rotation = "none"\nalpha = "none"\n')
+    set_options(copy, 'rotation = "none"', 'alpha = "none"')
     assert claims(read([copy]).runs) == []
 
 
@@ -314,8 +323,7 @@ def test_weights_and_activations_have_a_figure_each_where_their_gradients_differ
 @pytest.mark.parametrize("options", ["floored = false", 'estimator = "ste"'])
 def test_one_figure_where_they_do_not(rbnn_run: Path, tmp_path: Path, options: str) -> None:
     copy = without(rbnn_run, tmp_path, "best.pt", "last.pt")
-    with (copy / "config.toml").open("a") as file:
-        file.write(f"{options}\n")
+    set_options(copy, options)
     (figure,) = gradient_figures(copy)
     assert "used by copy for weights and activations." in figure.caption
 

@@ -26,7 +26,8 @@ def small(out: Path, **more: Any) -> TrainConfig:
 def words(out: Path, **more: Any) -> list[str]:
     """The same run as words of the command line."""
     flags = SMALL | more | {"out": out}
-    return ["train", "digits", *(word for key, value in flags.items() for word in (f"--{key}", str(value)))]
+    papers = [] if "method" in more else ["--options", "rotate_until=1.0"]  # the recipe has another value
+    return ["train", "digits", *papers, *(word for key, value in flags.items() for word in (f"--{key}", str(value)))]
 
 
 def torchrun(script: str, *arguments: str, launcher: tuple[str, ...] = ("--standalone",)) -> list[str]:

@@ -66,7 +66,7 @@ def test_a_network_of_the_same_method_goes_on_as_it_was(
     moving = ("running_mean", "running_var", "num_batches_tracked", "_extra_state", "moment", "rotated_at")
     for name in new:
         if not name.endswith(moving):
-            torch.testing.assert_close(new[name], old[name], rtol=0, atol=1e-6)  # xnor-net centres weights anew
+            torch.testing.assert_close(new[name], old[name], rtol=0, atol=1e-5)  # xnor-net centres weights anew
     for name, figures in after.last["layers"].items():
         assert figures["flips"] == figures["epoch_flips"] == 0, name
         assert torch.equal(signs_of(first / "last.pt")[name], signs_of(second / "last.pt")[name])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rbnn.errors import RbnnError
 from rbnn.nn import binary_layers
 from rbnn.training.batches import Batches
-from rbnn.training.config import TrainConfig
+from rbnn.training.config import TrainConfig, with_all_options
 from rbnn.training.directory import RunDirectory
 from rbnn.training.distributed import AllReducedBatchNorm, Processes, all_reduce_batch_norm_, in_parallel, processes
 from rbnn.training.loop import Progress, _Run
@@ -66,7 +66,7 @@ class Drift(Record):
 
 def drifted(what: str, out: Path, those: Processes) -> str:
     record = Drift(what, those.rank)
-    record.run = _Run(small(out), RunDirectory(out), those, record)
+    record.run = _Run(with_all_options(small(out)), RunDirectory(out), those, record)
     if what == "schedule between epochs":
         record.epoch_begins_late()
     try:
@@ -81,7 +81,7 @@ def drifted(what: str, out: Path, those: Processes) -> str:
 
 def recorded(config: TrainConfig, those: Processes) -> dict[str, Any]:
     record = Record()
-    record.run = _Run(config, RunDirectory(config.directory), those, record)
+    record.run = _Run(with_all_options(config), RunDirectory(config.directory), those, record)
     try:
         result = record.run.train(Stop())
     finally:

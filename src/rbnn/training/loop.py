@@ -103,7 +103,7 @@ class _Run:
         directory: RunDirectory,
         those: Processes,
         progress: Progress,
-        open_network: Opener,
+        open_network: Opener = checkpoint.load_network,
     ) -> None:
         self.config, self.processes, self.progress = config, those, progress
         self.directory, self.out = directory, directory.path
