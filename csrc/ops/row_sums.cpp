@@ -41,6 +41,21 @@ void split(const Terms& terms, std::size_t distance, std::size_t plane, Terms (&
     }
 }
 
+// The largest |x| of a picture in the operand.
+float largest_of_picture(const Kernels& kernels, const Geometry& geometry, std::size_t row, const float* operand) {
+    alignas(64) float seen[kSpan];
+    const float *pieces[kMostRows], *end = operand + geometry.y.padded() * row;
+    float largest = 0.0f;
+    while (operand != end) {
+        const std::size_t length = std::min(kSpan, static_cast<std::size_t>(end - operand));
+        std::size_t count = 0;
+        for (; count < kMostRows && operand + length <= end; operand += length) pieces[count++] = operand;
+        kernels.largest_of_rows(pieces, count, length, seen);
+        largest = std::max(largest, *std::max_element(seen, seen + length));
+    }
+    return largest;
+}
+
 // Rows of the picture in the operand, margins included, and of each kind of differences.
 std::size_t plane_rows(const Geometry& geometry) { return geometry.y.padded() + 4 * geometry.y.stride; }
 
@@ -86,21 +101,13 @@ RowSums lay_out_differences(const Geometry& geometry, std::size_t row, std::size
     return sums;
 }
 
-void make_differences(const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call) {
+void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call) {
     const std::size_t stride = geometry.y.stride, padded = geometry.y.padded(), plane = plane_rows(geometry) * row;
     // Only output rows that do not exist, below the last of a number that is no multiple of four, look there.
     for (std::size_t i = 0; i < 4; ++i) std::fill_n(operand + i * plane + padded * row, plane - padded * row, 0.0f);
     calculate(padded, 16, threads, call, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t y = begin; y < end; ++y) {
-            const float *x = operand + y * row, *one = x + stride * row, *two = one + stride * row, *three = two + stride * row;
-            float *by_one = operand + plane + y * row, *by_two = by_one + plane, *by_both = by_two + plane;
-            for (std::size_t i = 0; i < row; ++i) {
-                const float difference = x[i] - two[i];
-                by_one[i] = x[i] - one[i];
-                by_two[i] = difference;
-                by_both[i] = difference - (one[i] - three[i]);
-            }
-        }
+        float* x = operand + begin * row;
+        kernels.differences(x, stride * row, (end - begin) * row, x + plane, x + 2 * plane, x + 3 * plane);
     });
 }
 
@@ -108,40 +115,54 @@ void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t r
                  std::uint8_t* uneven, int threads, Call& call) {
     const std::size_t width = geometry.x.count, run = geometry.x.kernel * pixel, step = geometry.x.stride * pixel;
     const std::size_t at_once = (kSpan - run) / step + 1;
-    // values[i] = the largest of the `run` values from there: of one, two, four …, then of the first and the last so many.
-    const auto over_runs = [&](float* values, std::size_t span) {
-        std::size_t length = 1;
-        const auto join = [&](std::size_t apart) {
-            const float* both[2] = {values, values + apart};
-            kernels.max_of(both, 2, span - apart, values);
-            span -= apart;
-        };
-        for (; 2 * length <= run; length *= 2) join(length);
-        if (run > length) join(run - length);
+    // values[i] = the larger of the values there and `apart` later.
+    const auto join = [&](float* values, std::size_t span, std::size_t apart) {
+        const float* both[2] = {values, values + apart};
+        kernels.max_of(both, 2, span - apart, values);
     };
+    // values[i] = the largest of the values from there on, of one, two, four … up to at most `run`; returns of how many.
+    const auto over_parts_of_runs = [&](float* values, std::size_t span) {
+        std::size_t length = 1;
+        for (; 2 * length <= run; length *= 2) join(values, span - length + 1, length);
+        return length;
+    };
+    // Mostly the rows that all four windows see have, in part of each window, values as large as the picture's largest: nearly.
+    const std::size_t shared = 3 * geometry.y.stride;
+    const float enough = largest_of_picture(kernels, geometry, row, operand) * (1 / kRange);
     calculate((geometry.y.count + 3) / 4, 4, threads, call, [&](std::size_t begin, std::size_t end) {
         alignas(64) float least[kSpan], most[kSpan], seen[kSpan];
-        const float* rows[kMostRows];
+        const float* rows[4 * kMostRows];
         for (std::size_t four = begin; four < end; ++four)
             for (std::size_t first = 0; first < width; first += at_once) {
                 const std::size_t count = std::min(at_once, width - first), span = (count - 1) * step + run;
-                for (std::size_t y = 4 * four; y < std::min(4 * four + 4, geometry.y.count); ++y) {
-                    for (std::size_t r = 0; r < geometry.y.kernel; ++r)
-                        rows[r] = operand + (geometry.y.start(y) + r) * row + first * step;
-                    kernels.largest_of_rows(rows, geometry.y.kernel, span, y == 4 * four ? least : seen);
-                    if (y == 4 * four) {
-                        std::copy_n(least, span, most);
+                const float* from = operand + geometry.y.start(4 * four) * row + first * step;
+                std::uint8_t* marks = uneven + four * width + first;
+                const auto largest = [&](std::size_t top, std::size_t bottom, float* out) {
+                    for (std::size_t r = top; r < bottom; ++r) rows[r - top] = from + r * row;
+                    kernels.largest_of_rows(rows, bottom - top, span, out);
+                };
+                if (geometry.y.kernel > shared && enough < kTooLarge / kRange) {
+                    largest(shared, geometry.y.kernel, least);
+                    over_parts_of_runs(least, span);
+                    float smallest = least[0];
+                    for (std::size_t i = 1; i < count; ++i) smallest = std::min(smallest, least[i * step]);
+                    if (enough <= smallest) {
+                        std::fill_n(marks, count, std::uint8_t{0});
                         continue;
                     }
-                    for (std::size_t i = 0; i < span; ++i) {
-                        least[i] = std::min(least[i], seen[i]);
-                        most[i] = std::max(most[i], seen[i]);
-                    }
                 }
-                over_runs(least, span);
-                over_runs(most, span);
+                largest(0, shared + geometry.y.kernel, most);
+                largest(0, geometry.y.kernel, least);
+                for (std::size_t y = 1; y < std::min<std::size_t>(4, geometry.y.count - 4 * four); ++y) {
+                    largest(y * geometry.y.stride, y * geometry.y.stride + geometry.y.kernel, seen);
+                    for (std::size_t i = 0; i < span; ++i) least[i] = std::min(least[i], seen[i]);
+                }
+                for (float* values : {least, most}) {
+                    const std::size_t length = over_parts_of_runs(values, span);
+                    if (run > length) join(values, span - length + 1, run - length);
+                }
                 for (std::size_t i = 0; i < count; ++i)
-                    uneven[four * width + first + i] = !(most[i * step] * (1 / kRange) <= least[i * step] && most[i * step] < kTooLarge);
+                    marks[i] = !(most[i * step] * (1 / kRange) <= least[i * step] && most[i * step] < kTooLarge);
             }
     });
 }

@@ -69,6 +69,6 @@ std::size_t difference_rows(const Geometry& geometry);
 void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t row, std::size_t pixel, const float* operand,
                  std::uint8_t* uneven, int threads, Call& call);
 // Fills the rows of an operand below the picture.  `row`: numbers in a row.
-void make_differences(const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call);
+void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call);
 
 }  // namespace rbnn

@@ -38,6 +38,7 @@ constexpr Kernels generic_kernels() {
     k.quantize = quantize;
     k.max_of = max_of;
     k.largest_of_rows = largest_of_rows;
+    k.differences = differences;
     k.add_into = add_into;
     k.multiply_add_into = multiply_add_into;
     k.add = add;

@@ -97,6 +97,17 @@ void max_of(const float* const* pixels, std::size_t n, std::size_t channels, flo
     }
 }
 
+void differences(const float* x, std::size_t apart, std::size_t n, float* __restrict by_one, float* __restrict by_two,
+                 float* __restrict by_both) {
+    const float *one = x + apart, *two = one + apart, *three = two + apart;
+    for (std::size_t i = 0; i < n; ++i) {
+        const float difference = x[i] - two[i];
+        by_one[i] = x[i] - one[i];
+        by_two[i] = difference;
+        by_both[i] = difference - (one[i] - three[i]);
+    }
+}
+
 template <int kVectors>
 RBNN_INLINE void largest_vectors(const float* const* rows, std::size_t count, std::size_t first, float* out) {
     Lanes::Float most[kVectors];

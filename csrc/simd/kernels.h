@@ -134,6 +134,8 @@ struct Kernels {
     void (*quantize)(const float* x, const float* scale, const float* shift, std::size_t n, std::uint8_t* out);
     // out = the largest of n pixels, channel by channel.
     void (*max_of)(const float* const* pixels, std::size_t n, std::size_t channels, float* out);
+    // Of n values x, and those `apart`, twice and three times as far behind them: x − x1, x − x2, (x − x2) − (x1 − x3).
+    void (*differences)(const float* x, std::size_t apart, std::size_t n, float* by_one, float* by_two, float* by_both);
     // out[i] = the largest |x| of value i of `count` rows, of n values each.
     void (*largest_of_rows)(const float* const* rows, std::size_t count, std::size_t n, float* out);
     void (*add_into)(double* sums, const float* x, std::size_t n);
