@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -108,13 +109,18 @@ def packed(
 def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, Traced]:
     """The network as it will run, not compared with anything yet, and what torch made of ``images``."""
     traced = trace(model, images, rounding.round_weights)
-    draft = lower(traced, images)
-    if not bool(torch.isfinite(traced.values[traced.nodes[-1]]).all()):  # here, where lower has found no layer to name
+    if _finite(traced.values[traced.nodes[-1]]) is False and all(map(_finite, model.parameters())):
         raise ExportError("the network's answers to the example are not finite: its weights overflow")
+    draft = lower(traced, images)  # names the layer whose own numbers are not finite
     fuse(draft)
     rounding.apply(draft)
     use_thresholds(draft)
     return draft, traced
+
+
+def _finite(value: Any) -> bool | None:
+    """Whether all numbers of a tensor are finite; None for anything else, which ``lower`` refuses."""
+    return bool(torch.isfinite(value).all()) if isinstance(value, Tensor) else None
 
 
 def _images(example: Tensor) -> Tensor:
