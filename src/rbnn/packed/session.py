@@ -66,6 +66,7 @@ class Session:
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
         self.input_shape = channels, height, width
         """What each picture must be: channels, height, width."""
+        self._answer_bytes = 4 * prod(self.graph.buffers[self.graph.output].shape)
 
     @property
     def _program(self) -> Any:
@@ -184,7 +185,7 @@ class Session:
 
     def _check_answer(self, count: int) -> None:
         """A small network can answer with large pictures: so many of them are judged before there is room for any."""
-        size = 4 * count * prod(self.graph.buffers[self.graph.output].shape)
+        size = count * self._answer_bytes
         if size > LARGEST_ANSWER:
             raise InputError(
                 f"the answers to {count} pictures take {as_size(size)}, at most {as_size(LARGEST_ANSWER)} are given at "
@@ -209,8 +210,10 @@ class Session:
 
     def _shaped(self, array: NDArray[Any]) -> NDArray[Any]:
         """Pictures (N, C, H, W).  A signal (N, C, L) is one of height 1, a vector (N, C) one of a single pixel."""
+        if array.shape[1:] == self.input_shape:
+            return np.ascontiguousarray(array)
         channels, height, width = self.input_shape
-        taken: list[tuple[int, ...]] = [(channels, height, width)]
+        taken: list[tuple[int, ...]] = [self.input_shape]
         taken += [(channels, width)] if height == 1 else []
         taken += [(channels,)] if height == width == 1 else []
         if array.shape[1:] not in taken:
