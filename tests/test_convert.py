@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.nn.utils import parametrizations, prune
 import rbnn
 from rbnn.convert import Conversion
 from rbnn.errors import ConfigError, NotBinary, RbnnError, UnknownName
+from rbnn.methods import create_method
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, binary_layers
 
 
@@ -318,8 +320,8 @@ def test_signals() -> None:
         nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(16, 4),
     )  # fmt: skip
     weight = model[3].weight
-    with pytest.warns(UserWarning, match="ReLU '1' feeds binary layer '3'"):
-        report = rbnn.binarize_(model)
+    with pytest.warns(UserWarning, match="ReLUs feed binary layer '3', and xnor-net"):
+        report = rbnn.binarize_(model, "xnor-net")
     assert report.changed == ["3"]
     assert report.kept == {
         "0": "first convolution", "4": "depthwise: one input channel per filter", "7": "last linear layer",
@@ -370,23 +372,50 @@ def test_the_model_is_unchanged_after_an_error(arguments: dict[str, object], err
 def test_the_model_is_unchanged_where_warnings_are_errors() -> None:
     model = Residual()
     before = copy.deepcopy(model)
-    with pytest.raises(UserWarning, match="ReLU 'relu' feeds"):  # as pytest runs here
-        rbnn.binarize_(model)
+    with pytest.raises(UserWarning, match="ReLUs feed"):  # as pytest runs here
+        rbnn.binarize_(model, "bnn")
     assert same(model, before)
 
 
 # ReLU
 
 
-def test_relu_modules_that_feed_binary_layers_are_warned_of() -> None:
+UNCENTRED: list[tuple[str, dict[str, Any]]] = [
+    ("rbnn", {"standardise": False}), ("rbnn", {"standardise": False, "scaled": True}), ("bnn", {}), ("xnor-net", {}),
+    ("dorefa", {}), ("abc-net", {}), ("ir-net", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "options"), UNCENTRED)
+def test_relus_are_warned_of_where_the_method_does_not_centre(method: str, options: dict[str, Any]) -> None:
     model = Residual()
-    with pytest.warns(UserWarning, match="ReLU 'relu' feeds binary layer 'conv2'") as caught:
-        report = rbnn.binarize_(model)
-    assert caught[0].filename == __file__
-    assert len(report.warnings) == 2
-    assert "ReLU 'relu' feeds binary layer 'conv2'" in report.warnings[0]
-    assert "ReLU 'relu' feeds binary layer 'middle'" in report.warnings[1]  # seen through pool, flatten and dropout
+    with pytest.warns(UserWarning, match="ReLUs feed binary layers") as caught:
+        report = rbnn.binarize_(model, method, **options)
+    assert [one.filename for one in caught] == [__file__]
+    # middle is seen through pool, flatten and dropout
+    assert report.warnings == [
+        f"ReLUs feed binary layers 'conv2', 'middle', and {method} does not centre its inputs: no gradient passes a "
+        "ReLU where it gives 0; whether hardtanh in its place is better depends on the network, so try both, "
+        "relu='keep' and relu='hardtanh'"
+    ]
     assert isinstance(model.relu, nn.ReLU)
+
+
+@pytest.mark.parametrize("build", NETWORKS)
+def test_relus_stay_in_silence_where_the_method_centres(build: Callable[[], nn.Module]) -> None:
+    model = build()
+    assert rbnn.binarize_(model).warnings == []
+    kept = build()
+    rbnn.binarize_(kept, relu="keep")
+    assert [type(module) for module in model.modules()] == [type(module) for module in kept.modules()]
+
+
+def test_signs_behind_a_relu_say_something_where_the_method_centres() -> None:
+    """All positive: only around the mean of the image are there two signs."""
+    x = torch.rand(2, 16, 8, 8) + 0.1
+    for standardise, share in ((True, 0.5), (False, 1.0)):
+        method = create_method("rbnn", torch.randn(16, 16, 3, 3), standardise=standardise)
+        assert (method.activation(x) > 0).float().mean() == pytest.approx(share, abs=0.05)
 
 
 def test_relu_modules_are_replaced_on_request() -> None:
@@ -412,7 +441,7 @@ def test_only_relus_that_feed_binary_layers_are_replaced(activation: type[nn.Mod
 
 def test_batch_norm_between_is_enough() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.Linear(8, 8))
-    assert rbnn.binarize_(model).warnings == []
+    assert rbnn.binarize_(model, "bnn").warnings == []
 
 
 def test_a_relu_under_two_names_is_replaced_under_both() -> None:
@@ -423,16 +452,14 @@ def test_a_relu_under_two_names_is_replaced_under_both() -> None:
     assert model[1] is model[3] is model[5]
 
 
-@pytest.mark.parametrize("relu", ["warn", "hardtanh"])
-def test_relu_functions_cannot_be_replaced_and_are_warned_of(relu: str) -> None:
-    with pytest.warns(UserWarning, match="cannot replace it"):
-        report = rbnn.binarize_(Functional(), relu=relu)
-    assert [text.partition("layer ")[2].partition(":")[0] for text in report.warnings] == [
-        "'conv2'",
-        "'conv3'",
-        "'conv4'",
+def test_relu_functions_cannot_be_replaced_and_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match="cannot replace the ReLU"):
+        report = rbnn.binarize_(Functional(), relu="hardtanh")
+    assert report.warnings == [
+        f"binarize_ cannot replace the ReLU that feeds binary layer {layer!r}, since it is written in a forward: write "
+        "torch.nn.functional.hardtanh in its place"
+        for layer in ("conv2", "conv3", "conv4")
     ]
-    assert all("cannot replace it" in text for text in report.warnings)
 
 
 class Concatenated(nn.Module):
@@ -446,17 +473,17 @@ class Concatenated(nn.Module):
 
 
 def test_relus_are_found_through_a_concatenation() -> None:
-    with pytest.warns(UserWarning, match="ReLU 'relu' feeds binary layer 'join'"):
-        rbnn.binarize_(Concatenated())
+    with pytest.warns(UserWarning, match="ReLUs feed binary layer 'join'"):
+        rbnn.binarize_(Concatenated(), "bnn")
 
 
 def test_keeping_relus_is_silent() -> None:
     for build in NETWORKS:
-        assert rbnn.binarize_(build(), relu="keep").warnings == []
+        assert rbnn.binarize_(build(), "bnn", relu="keep").warnings == []
 
 
 def test_a_forward_that_cannot_be_traced_is_said_in_the_report() -> None:
-    report = rbnn.binarize_(Dynamic())
+    report = rbnn.binarize_(Dynamic(), "bnn")
     assert report.changed == ["conv2"]
     assert len(report.warnings) == 1
     assert "not checked" in report.warnings[0]
@@ -486,15 +513,15 @@ class LeavesTraces(nn.Module):
 def test_looking_for_relus_leaves_nothing_behind() -> None:
     model = LeavesTraces()
     attributes = set(vars(model))
-    rbnn.binarize_(model)
+    rbnn.binarize_(model, "bnn")
     assert model.calls == 0
     assert model.last is None
     assert set(vars(model)) == attributes
 
 
 def test_the_report_reads_well() -> None:
-    with pytest.warns(UserWarning, match="feeds"):
-        report = rbnn.binarize_(Functional())
+    with pytest.warns(UserWarning, match="feed"):
+        report = rbnn.binarize_(Functional(), "bnn")
     lines = str(report).splitlines()
     assert lines[:9] == [
         "3 layers are binary now",
@@ -507,8 +534,8 @@ def test_the_report_reads_well() -> None:
         "  narrow     narrow: 4 input channels per group, fewer than 8",
         "  fc         last linear layer",
     ]
-    assert all(line.startswith("warning: a ReLU") for line in lines[9:])
-    assert len(lines) == 12
+    assert lines[9].startswith("warning: ReLUs feed binary layers 'conv2', 'conv3', 'conv4', and bnn does not centre")
+    assert len(lines) == 10
 
 
 @pytest.mark.parametrize("name", ["vgg-small", "resnet20-bireal"])

@@ -14,7 +14,7 @@ from torch import fx, nn
 from torch.nn.parameter import UninitializedParameter
 
 from rbnn.errors import ConfigError, NotBinary
-from rbnn.methods import check_method, create_method
+from rbnn.methods import Method, check_method, create_method
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
 from rbnn.text import plural
 
@@ -68,8 +68,8 @@ def binarize_(
     keep      names or patterns (``layer1.*``) of layers that stay float; ``[]`` for none.  By default the first
               convolution and the last linear layer stay float; without linear layers the last convolution, without
               convolutions the first linear layer.  Depthwise and narrow convolutions stay float in any case.
-    relu      a ReLU that feeds a binary layer leaves its signs little to say: ``warn``, ``keep`` it silently, or
-              replace it by ``hardtanh`` wherever it is used
+    relu      what becomes of a ReLU that feeds a binary layer: ``keep`` it, replace it by ``hardtanh`` wherever it is
+              used, or keep it and ``warn`` where the method does not centre its inputs
     options   those of the method
     """
     if relu not in ("warn", "hardtanh", "keep"):
@@ -87,8 +87,10 @@ def binarize_(
     # Whatever can fail comes before the first change.
     chosen = {name: create_method(method, layers[name][0].weight, **options) for name in report.changed}
     replaced = set[tuple[str, str]]()
-    if relu != "keep":
-        replaced = _look_for_relus(model, report, replace=relu == "hardtanh")
+    if relu == "hardtanh":
+        replaced = _relus_to_replace(model, report)
+    elif relu == "warn" and not all(_centres(made) for made in chosen.values()):
+        _warn_of_relus(model, report, method)
     for name, _ in replaced:
         chosen[name].origin = replace(chosen[name].origin, relu="hardtanh")  # type: ignore[type-var]
     for name, made in chosen.items():
@@ -205,47 +207,57 @@ class _Tracer(fx.Tracer):
         return leaf or super().is_leaf_module(m, module_qualified_name)
 
 
-def _look_for_relus(model: nn.Module, report: Conversion, replace: bool) -> set[tuple[str, str]]:
-    """(layer of ``report.changed``, ReLU module that feeds it), by name, where it is to be replaced; what cannot be is
-    warned of."""
+def _centres(method: Method) -> bool:
+    """Whether signs are taken around the mean of the image: some are then negative behind a ReLU too."""
+    plain = method.binarization()
+    return plain is not None and plain.standardised
+
+
+def _relus_to_replace(model: nn.Module, report: Conversion) -> set[tuple[str, str]]:
+    """(layer of ``report.changed``, ReLU module that feeds it), by name; what cannot be replaced is warned of."""
     found: set[tuple[str, str]] = set()
-    try:
-        for layer, relu in _relus(model, set(report.changed)):
-            if relu is None:
-                report.warnings.append(
-                    f"a ReLU written in a forward feeds binary layer {layer!r}: nothing is negative there, so the "
-                    "signs carry little; binarize_ cannot replace it: write torch.nn.functional.hardtanh in its place"
-                )
-                continue
+    for layer, relu in _relus(model, report):
+        if relu is None:
+            report.warnings.append(
+                f"binarize_ cannot replace the ReLU that feeds binary layer {layer!r}, since it is written in a "
+                "forward: write torch.nn.functional.hardtanh in its place"
+            )
+        else:
             found.add((layer, relu))
-            if not replace:
-                report.warnings.append(
-                    f"ReLU {relu!r} feeds binary layer {layer!r}: nothing is negative there, so the signs carry "
-                    "little; binarize_(…, relu='hardtanh') replaces it"
-                )
+    if report.warnings:
+        warnings.warn("\n".join(report.warnings), stacklevel=3)
+    return found
+
+
+def _warn_of_relus(model: nn.Module, report: Conversion, method: str) -> None:
+    fed = dict.fromkeys(layer for layer, _ in _relus(model, report))
+    if fed:
+        names = f"{'layer' if len(fed) == 1 else 'layers'} {', '.join(map(repr, fed))}"
+        said = (
+            f"ReLUs feed binary {names}, and {method} does not centre its inputs: no gradient passes a ReLU where it "
+            "gives 0; whether hardtanh in its place is better depends on the network, so try both, relu='keep' and "
+            "relu='hardtanh'"
+        )
+        report.warnings.append(said)
+        warnings.warn(said, stacklevel=3)
+
+
+def _relus(model: nn.Module, report: Conversion) -> list[tuple[str, str | None]]:
+    """(layer of ``report.changed``, ReLU module that feeds it), None for a ReLU that is no module."""
+    # Tracing runs the forward, which may leave things behind: it does so in a copy that shares the weights alone.
+    try:
+        stand_in = copy.deepcopy(model, {id(p): p for p in model.parameters()})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = _Tracer().trace(stand_in)
     except Exception as obstacle:  # anything may happen in a forward that was not written for tracing
         reason = str(obstacle).partition("\n")[0] or type(obstacle).__name__
         report.warnings.append(
             f"ReLUs that feed binary layers were not checked: the forward cannot be traced ({reason})"
         )
-        if not replace:
-            return set()  # not knowing is worth a line in the report; not doing what was asked, a warning
-    if report.warnings:
-        warnings.warn("\n".join(report.warnings), stacklevel=3)
-    return found if replace else set()
-
-
-def _relus(model: nn.Module, changed: set[str]) -> Iterator[tuple[str, str | None]]:
-    """(layer, ReLU module that feeds it), None for a ReLU that is no module."""
-    # Tracing runs the forward, which may leave things behind: it does so in a copy that shares the weights alone.
-    stand_in = copy.deepcopy(model, {id(p): p for p in model.parameters()})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        graph = _Tracer().trace(stand_in)
-    for node in graph.nodes:
-        if node.op == "call_module" and node.target in changed:
-            for relu in dict.fromkeys(_feeding(node, stand_in)):
-                yield str(node.target), relu
+        return []
+    fed = [node for node in graph.nodes if node.op == "call_module" and node.target in report.changed]
+    return [(str(node.target), relu) for node in fed for relu in dict.fromkeys(_feeding(node, stand_in))]
 
 
 def _feeding(node: fx.Node, model: nn.Module) -> Iterator[str | None]:
