@@ -91,7 +91,7 @@ assert not list(rbnn.nn.binary_layers(rbnn.create_model("plain-three", "float"))
 
 def test_the_code_of_extending_md_runs(tmp_path: Path) -> None:
     """In a process of its own: what it registers must not meet the other tests."""
-    for name, source in re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", EXTENDING, re.DOTALL):
+    for name, source in re.findall(r"\[`(\w+\.py)`\]\S*:\n\n```python\n(.*?)```", EXTENDING, re.DOTALL):
         (tmp_path / name).write_text(source, encoding="utf-8")
         assert source.count("\n") < 40
     (use,) = re.findall(r"```python\n(.*?)```", EXTENDING.partition("## Using them")[2], re.DOTALL)

@@ -3,6 +3,7 @@
     RbnnError                     a sentence for the user: what was expected, what came, what to do
     ├── UnknownName               no such model, method, data set, field …: names the nearest one
     ├── ConfigError               a value that cannot be, or two that contradict each other
+    │   └── MissingImport         a run whose method or network comes from a file that was not imported
     ├── DataError                 a data file that is missing, broken or not what it claims to be
     ├── CheckpointError           a checkpoint that is missing, broken or of another network
     │   └── DamagedCheckpoint     one that is cut short or whose bytes have changed
@@ -44,6 +45,10 @@ class UnknownName(RbnnError):
 
 class ConfigError(RbnnError):
     """A value that cannot be, or two that contradict each other."""
+
+
+class MissingImport(ConfigError):
+    """A run whose method or network comes from a file or package that is not there."""
 
 
 class DataError(RbnnError):

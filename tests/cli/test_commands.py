@@ -94,7 +94,7 @@ def test_eval(rbnn: Rbnn, run_directory: Path) -> None:
 def test_models(rbnn: Rbnn) -> None:
     rows = json.loads(rbnn("models", "--json").out)
     assert [row["name"] for row in rows] == model_names()
-    assert all(set(row) == {"name", "image_size", "summary"} and row["summary"] for row in rows)
+    assert all(set(row) == {"name", "image_size", "summary", "imported_from"} and row["summary"] for row in rows)
     table = rbnn("models")
     assert (table.code, table.err) == (0, "")
     for name in model_names():
@@ -105,7 +105,7 @@ def test_methods(rbnn: Rbnn) -> None:
     rows = json.loads(rbnn("methods", "--json").out)
     assert [row["name"] for row in rows] == method_names()
     for row in rows:
-        assert set(row) == {"name", "summary", "options", "in_our_recipes"}
+        assert set(row) == {"name", "summary", "options", "in_our_recipes", "imported_from"}
         assert row["summary"]
         assert row["options"] == method_options(row["name"])
     table = rbnn("methods")

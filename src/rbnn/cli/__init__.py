@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rbnn.cli._streams import open_missing, say
-from rbnn.errors import RbnnError, UnknownName
+from rbnn.errors import ConfigError, RbnnError, UnknownName
 from rbnn.text import visible
 
 
@@ -35,13 +35,14 @@ def _usage() -> str:
     rows = [f"  {name:<10} {_summary(path)}" for name, path in commands().items()]
     return "\n".join(
         [
-            "usage: rbnn COMMAND … [--debug]",
+            "usage: rbnn COMMAND … [--import FILE.py …] [--debug]",
             "",
             "Rotated Binary Neural Networks: train 1-bit networks, see why they work, run them as real bits.",
             "",
             *rows,
             "",
             "`rbnn COMMAND --help` explains a command.  Example: rbnn train digits",
+            "--import runs a Python file first: the methods and networks that it registers are known to the command.",
         ]
     )
 
@@ -90,7 +91,23 @@ def _silence_pillow() -> None:
     logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
+def _imports(words: list[str]) -> tuple[list[Path], list[str]]:
+    """The files of ``--import``, and the other words."""
+    files, others = list[Path](), list[str]()
+    rest = iter(words)
+    for word in rest:
+        flag, equals, path = word.partition("=")
+        if flag != "--import":
+            others.append(word)
+        elif path or (not equals and (path := next(rest, ""))):
+            files.append(Path(path))
+        else:
+            raise ConfigError("--import takes a Python file: --import FILE.py")
+    return files, others
+
+
 def _dispatch(words: list[str]) -> int:
+    files, words = _imports(words)
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0 if words else 2
@@ -99,6 +116,11 @@ def _dispatch(words: list[str]) -> int:
 
         print(f"rbnn {__version__}")
         return 0
+    if files:
+        from rbnn.plugins import import_file
+
+        for path in files:
+            import_file(path)
     try:
         _run(words[0], words[1:])
     except SystemExit as end:

@@ -81,12 +81,12 @@ def run(options: Info) -> None:
 def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]":
     """The network, its name and method, and the shape of one picture."""
     from rbnn.errors import CheckpointError, UnknownName
-    from rbnn.models import MODELS, create_model
+    from rbnn.models import MODELS, create_model, model_names
     from rbnn.packed import pretrained
     from rbnn.training.checkpoint import load_network
 
     path = Path(options.net)
-    if options.net in MODELS and not path.exists():
+    if options.net in model_names() and not path.exists():
         method, size = options.method or "rbnn", MODELS[options.net].image_size
         classes = options.classes or (1000 if size == 224 else 10)
         chosen = {"activation": options.activation, "shortcut": options.shortcut}

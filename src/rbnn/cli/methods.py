@@ -42,6 +42,7 @@ def run(options: Methods) -> None:
 
 def _row(name: str) -> dict[str, Any]:
     from rbnn.methods import METHODS, method_options
+    from rbnn.plugins import source_of
 
     doc = inspect.getdoc(METHODS[name]) if name in METHODS else "No binarization: the float twin of a network."
     return {
@@ -49,6 +50,7 @@ def _row(name: str) -> dict[str, Any]:
         "summary": (doc or "").partition("\n")[0],
         "options": method_options(name),
         "in_our_recipes": _in_recipes(name),
+        "imported_from": source_of("method", name),
     }
 
 
@@ -77,7 +79,8 @@ def _list(rows: list[dict[str, Any]]) -> None:
     table = Table("method", "what it does", "options (as in the paper)")
     for row in rows:
         chosen = "\n".join(f"{key}={value}" for key, value in row["options"].items())
-        table.add_row(str(row["name"]), str(row["summary"]), chosen)
+        origin = f" (from {row['imported_from']})" if row["imported_from"] else ""
+        table.add_row(str(row["name"]), f"{row['summary']}{origin}", chosen)
         table.add_section()
     Console().print(table)
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,25 @@ def _known(as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from rbnn.models import MODELS
+    from rbnn.models import MODELS, model_names
+    from rbnn.plugins import source_of
 
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "image_size": MODELS[name].image_size,
+            "summary": MODELS[name].summary,
+            "imported_from": source_of("model", name),
+        }
+        for name in model_names()
+    ]
     if as_json:
-        rows = [{"name": n, "image_size": e.image_size, "summary": e.summary} for n, e in MODELS.items()]
         print(json.dumps(rows, indent=2))
         return
     table = Table("model", "pictures", "what it is")
-    for name, entry in MODELS.items():
-        table.add_row(name, f"{entry.image_size}×{entry.image_size}", entry.summary)
+    for row in rows:
+        origin = f" (from {row['imported_from']})" if row["imported_from"] else ""
+        table.add_row(row["name"], f"{row['image_size']}×{row['image_size']}", f"{row['summary']}{origin}")
     Console().print(table)
 
 

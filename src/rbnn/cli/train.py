@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from rbnn import plugins
 from rbnn.cli._packed import refuse_packed
 from rbnn.cli._streams import say
 from rbnn.methods import against_paper
@@ -32,7 +33,8 @@ Examples: rbnn train digits
           rbnn train cifar10-resnet20-bireal-rbnn-cpu --data-dir data --out runs/first
           rbnn train runs/first --resume
           rbnn train --start-from resnet20-bireal-cifar10 --data image-folder --data-dir mine --epochs 10 --lr 0.01
-          rbnn train digits --method rbnn --options rotation=layer alpha=none"""
+          rbnn train digits --method rbnn --options rotation=layer alpha=none
+          rbnn train digits --import balanced.py --method balanced"""
 
 
 FIRST = os.environ.get("RANK", "0") == "0"
@@ -114,7 +116,8 @@ def run(options: TrainConfig) -> None:
             result = train(options, watch, lambda net: open_network(net, hints))
     except KeyboardInterrupt:
         if FIRST and (options.directory / LAST).exists():
-            say(f"stopped; continue with: rbnn train {shlex.quote(str(options.directory))} --resume")
+            words = ["rbnn", "train", str(options.directory), "--resume", *plugins.flags()]
+            say(f"stopped; continue with: {shlex.join(words)}")
         raise
     if result.last:
         report(options, result)

@@ -12,7 +12,7 @@ from torch import nn
 from rbnn import models
 from rbnn.errors import CheckpointError, UnknownName
 from rbnn.importing.packed import Mismatch, restore_
-from rbnn.models import MODELS
+from rbnn.models import MODELS, model_names
 from rbnn.packed import file as packfile
 from rbnn.packed import pretrained
 from rbnn.packed.find import find_net, is_packed
@@ -52,7 +52,7 @@ def create_model(
     sizes = _given(num_classes=num_classes, in_channels=in_channels, image_size=image_size)
     parts = _given(method=method, activation=activation, shortcut=shortcut)
     if not pretrained:
-        if str(name) not in MODELS and (str(name) in shipped() or Path(name).exists()):
+        if str(name) not in model_names() and (str(name) in shipped() or Path(name).exists()):
             raise UnknownName(f"model ({name} is a trained network: add pretrained=True)", str(name), MODELS)
         return models.create_model(str(name), **parts, **sizes, **options)
     network = open_network(name, parts | {"options": options})
@@ -143,7 +143,7 @@ def _method_of(path: Path, graph: Graph) -> str:
 def _similar(graph: Graph, contract: InputContract) -> Iterator[str]:
     """The networks by name that have the layers of a packed one."""
     wanted = {each.name for each in graph.operations if each.kind in ("float_conv", "binary_conv")}
-    for name in MODELS:
+    for name in model_names():
         with torch.device("meta"):
             model = models.create_model(
                 name, "bnn", len(contract.classes), contract.channels, image_size=contract.image_size

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from rbnn import plugins
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.methods._method import Method
 from rbnn.methods._origin import Origin
@@ -18,6 +19,7 @@ def register_method(name: str) -> Callable[[Class], Class]:
     """Makes a Method known by ``name``."""
 
     def register(cls: Class) -> Class:
+        plugins.claim("method", name, cls, known=name in METHODS)
         METHODS[name] = cls
         return cls
 
@@ -25,7 +27,8 @@ def register_method(name: str) -> Callable[[Class], Class]:
 
 
 def method_names() -> list[str]:
-    """Every method, and ``float``: no binarization at all."""
+    """Every method, those of installed packages too, and ``float``: no binarization at all."""
+    plugins.import_installed()
     return [*METHODS, "float"]
 
 
@@ -40,7 +43,7 @@ def method_options(name: str) -> dict[str, Any]:
 
 def check_method(name: str, options: dict[str, Any] | None = None) -> None:
     """Raises unless ``name`` is a method and every key of ``options`` one of its options, of the right type."""
-    if name not in method_names():
+    if name not in METHODS and name not in method_names():
         raise UnknownName("method", name, method_names())
     if not options:
         return

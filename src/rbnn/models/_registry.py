@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rbnn import plugins
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.methods import check_method
 from rbnn.models._after_add import ACTIVATIONS, Join, create_activation
@@ -83,13 +84,17 @@ def register_model(image_size: int) -> Callable[[Build], Build]:
     """Makes a network known by its function's name, ``_`` spelled ``-``; it is meant for ``image_size`` pixels."""
 
     def register(build: Build) -> Build:
-        MODELS[build.__name__.replace("_", "-")] = Entry(build, image_size)
+        name = build.__name__.replace("_", "-")
+        plugins.claim("model", name, build, known=name in MODELS)
+        MODELS[name] = Entry(build, image_size)
         return build
 
     return register
 
 
 def model_names() -> list[str]:
+    """Every network, those of installed packages too."""
+    plugins.import_installed()
     return list(MODELS)
 
 
@@ -112,7 +117,7 @@ def create_model(
                   ``pool-conv`` or ``conv``
     options       those of the method
     """
-    if name not in MODELS:
+    if name not in MODELS and name not in model_names():
         raise UnknownName("model", name, MODELS)
     check_method(method, options)
     if num_classes < 2 or in_channels < 1:

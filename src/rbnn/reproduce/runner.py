@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO
 
+from rbnn import plugins
 from rbnn.errors import ConfigError
 from rbnn.files import write_whole
 from rbnn.reproduce.plan import Run
@@ -87,7 +88,7 @@ class Runner:
         write_whole(run.out / CONFIG_NAME, lambda file: file.write(as_toml(run.config).encode()))
         with (run.out / OUTPUT).open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rbnn", "train", str(run.out.absolute()), *resume],
+                [sys.executable, "-m", "rbnn", "train", str(run.out.absolute()), *resume, *plugins.flags()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rbnn.errors import CheckpointError, ConfigError, RbnnError
+from rbnn.errors import CheckpointError, ConfigError, MissingImport, RbnnError
 from rbnn.text import quoted
 from rbnn.training.config import TrainConfig, from_table
 from rbnn.training.contract import InputContract
@@ -67,6 +67,8 @@ def check_description(state: dict[str, Any], path: Path) -> tuple[TrainConfig, I
         lists = {key: tuple(described[key]) for key in ("mean", "std", "classes")}
         contract = InputContract(described["channels"], described["image_size"], **lists)
         return from_table(state["config"], source=f"checkpoint {path}"), contract
+    except MissingImport:
+        raise
     except RbnnError as error:
         raise CheckpointError(f"{path} does not describe a network: {error}") from None
 

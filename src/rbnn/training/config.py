@@ -6,12 +6,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
+from rbnn import plugins
 from rbnn.data import names as data_names
-from rbnn.errors import ConfigError, UnknownName
+from rbnn.errors import ConfigError, MissingImport, UnknownName
 from rbnn.methods import check_method, method_options
-from rbnn.models import model_names
+from rbnn.models import MODELS, model_names
+from rbnn.text import LONGEST_QUOTE, quoted, shorten
 
 CONFIG_NAME = "config.toml"
 LARGEST_RECIPE = 1 << 20
@@ -133,10 +136,19 @@ class TrainConfig:
     """With a teacher: both networks' answers are divided by it before they are compared."""
     resume: bool = False
     """Continue the run in `out` where it stopped; more `epochs` than it had make it a longer run."""
+    imports: Annotated[list[str], tyro.conf.Suppress] = field(default_factory=list)
+    """Files and packages that the method and the network come from.  The run writes them down, and whoever opens it is
+    told their names; they are never imported because of it."""
 
     def __post_init__(self) -> None:
-        if self.model not in model_names():
-            raise UnknownName("model", self.model, model_names())
+        if not all(isinstance(each, str) for each in self.imports):
+            raise ConfigError(f"imports are names of files, got {quoted(self.imports)}")
+        try:
+            if self.model not in MODELS and self.model not in model_names():
+                raise UnknownName("model", self.model, MODELS)
+            check_method(self.method)
+        except UnknownName as unknown:
+            raise (_missing(self.imports) if self.imports else unknown) from None
         check_method(self.method, self.options)
         if self.data not in data_names():
             raise UnknownName("data set", self.data, data_names())
@@ -176,7 +188,7 @@ class TrainConfig:
 
 
 # Fields that say where or how fast a run is computed, not what it computes: they may change on --resume.
-CIRCUMSTANCES = ("out", "data_dir", "workers", "threads", "device", "resume")
+CIRCUMSTANCES = ("out", "data_dir", "workers", "threads", "device", "resume", "imports")
 
 
 EARLIER_DEFAULTS: dict[str, dict[str, Any]] = {"rbnn": {"rotate_until": 0.0}, "xnor-net": {"gradient": "exact"}}
@@ -185,8 +197,21 @@ those that the user had left out."""
 
 
 def with_all_options(config: TrainConfig) -> TrainConfig:
-    """The run with every option of its method said: what it computes must not move with a default."""
-    return replace(config, options=method_options(config.method) | config.options)
+    """The run with every option of its method said, since what it computes must not move with a default; and where
+    method and network come from."""
+    named = plugins.source_of("method", config.method), plugins.source_of("model", config.model)
+    sources = list(dict.fromkeys(filter(None, named)))
+    return replace(config, options=method_options(config.method) | config.options, imports=sources)
+
+
+def _missing(imports: list[str]) -> MissingImport:
+    """Shortened, since a stranger's file may have written them."""
+    packages = [each.removeprefix(plugins.PACKAGE) for each in imports if each.startswith(plugins.PACKAGE)]
+    files = [each for each in imports if not each.startswith(plugins.PACKAGE)]
+    todo = [f"install {' and '.join(packages)}"] if packages else []
+    todo += ["give " + " ".join(f"--import {each}" for each in files)] if files else []
+    needed, remedy = (shorten(" and ".join(each), LONGEST_QUOTE) for each in (imports, todo))
+    return MissingImport(f"the run needs {needed}: {remedy}")
 
 
 def difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
