@@ -26,7 +26,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "rbnn, not centred": ("rbnn", {"standardise": False}),
     "xnor-net": ("xnor-net", {}),
 }
-WIDTHS = 32, 64, 128
+WIDTHS = 16, 32, 64
 
 
 class Stage(nn.Module):

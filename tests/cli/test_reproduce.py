@@ -43,8 +43,7 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
     assert table["budget"]["epochs"] == 1
     assert table["budget"]["images"] == 64
     rows = {row["row"]: row for row in table["rows"]}
-    readings = ["B+R-once", "B+T+R-once", "B+T+R+A-once", "B+T+R+A-release"]
-    assert list(rows) == ["B", "B+R", "B+T", "B+T+R", "B+T+R+A", *readings, "xnor-net", "ir-net"]
+    assert list(rows) == ["B+T+R+A", "xnor-net"]  # the others were not asked for
     full = rows["B+T+R+A"]
     accuracies = [read_log(out / FULL / f"seed-{seed}" / "log.jsonl")[-1]["top1"] for seed in (0, 1)]
     assert full["paper"] == {"top1": 87.8, "top5": None}
@@ -53,19 +52,18 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
     assert full["top1"]["std"] == pytest.approx(statistics.stdev(accuracies))
     assert full["options"]["rotation"] == "filter"
     assert full["seeds"] == [0, 1]
-    assert rows["B"]["top1"] is None
     text = (out / "ablation.md").read_text(encoding="utf-8")
     cell = f"{full['top1']['mean']:.2f} ± {full['top1']['std']:.2f} (2)"
     assert f"| B+T+R+A | resnet20-bireal | rbnn | 87.8 | {cell} |" in text
     assert "1 epoch of 64 images of digits" in text
-    assert "| B | resnet20-bireal | rbnn | 83.7 | – | – |" in text
+    assert text.count("\n| ") == 4  # heading, rule and two rows
     assert cell in answer.out
 
     # Done is done, and another table has one of the rows already.
     stamps = [(directory / "last.pt").stat().st_mtime_ns for directory in directories]
     assert json.loads(rbnn(*words, "--seeds", "0", "1", "--json").out) == table
     other = rbnn("reproduce", "gradients", *SMALL, "--epochs", "1", "--rows", "training-aware", "--out", out, "--json")
-    (row,) = (row for row in json.loads(other.out)["rows"] if row["row"] == "training-aware")
+    (row,) = json.loads(other.out)["rows"]
     assert row["top1"] == {"mean": accuracies[0], "std": None, "values": accuracies[:1]}
     assert [(directory / "last.pt").stat().st_mtime_ns for directory in directories] == stamps
 
@@ -203,3 +201,29 @@ def test_one_sentence(words: list[str], says: str, rbnn: Rbnn, tmp_path: Path, m
     assert says in answer.err
     assert answer.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_table_of_ones_own_with_a_method_of_ones_own(tmp_path: Path) -> None:
+    """In processes of their own: the method must not meet other tests, and reaches the run that trains it."""
+    (tmp_path / "mine.py").write_text(
+        "from rbnn.methods import BNN, register_method\n@register_method('own')\nclass Own(BNN): pass\n"
+    )
+    rows = [f'[[rows]]\nname = "{name}"\nmodel = "resnet20"\nmethod = "{name}"\ntop1 = 50\n' for name in ("own", "bnn")]
+    (tmp_path / "mine.toml").write_text('title = "Mine"\ndata = "digits"\nepochs = 1\n' + "".join(rows))
+    words = ["reproduce", "mine.toml", "--rows", "own", "--limit", "64", "--batch-size", "32", "--out", "out"]
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "rbnn", *words, *more]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
+
+    without = run()
+    assert (without.returncode, without.stdout) == (2, "")
+    assert without.stderr.startswith("rbnn: unknown method 'own': ")
+    done = run("--import", "mine.py")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "out" / "mine.json").read_text(encoding="utf-8"))
+    (row,) = summary["rows"]
+    assert (row["row"], row["paper"]["top1"], len(row["top1"]["values"])) == ("own", 50.0, 1)
+    assert "1 epoch of 64 images of digits, batch 32" in (tmp_path / "out" / "mine.md").read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "own-resnet20" / "seed-0" / "best.pt").exists()

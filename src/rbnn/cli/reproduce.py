@@ -1,4 +1,4 @@
-"""`rbnn reproduce`: train the rows of a table of the paper, and print our numbers beside the paper's."""
+"""`rbnn reproduce`: train the rows of a table of the paper, or of yours, and print our numbers beside the published."""
 
 import json
 import os
@@ -19,21 +19,24 @@ from rbnn.training.config import KEY_VALUE, find_recipe, read_recipe
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Train the rows of a table of the paper with equal budget, data order and initial weights.
+    """Train the rows of a table of the paper, or of your own, with equal budget, data order and initial weights.
 
     Each row is a normal run directory, OUT/METHOD-MODEL[-OPTION=VALUE...]/seed-N; a system that stands in two tables is
     trained once. OUT/TABLE.md and OUT/TABLE.json hold our numbers (mean and standard deviation over seeds) beside the
     paper's. Runs that are done are kept; Ctrl-C leaves checkpoints, --resume continues from them.
 
-    Example: rbnn reproduce ablation --epochs 8 --seeds 0 1 --data-dir data
+    Examples: rbnn reproduce ablation --epochs 8 --seeds 0 1 --data-dir data
+              rbnn reproduce mine.toml --import balanced.py
     """
 
     table: tyro.conf.Positional[str]
-    """cifar10, imagenet (results), gradients (estimators), or ablation (the parts of RBNN)."""
+    """cifar10, imagenet (results), gradients (estimators), ablation (the parts of RBNN), or a TOML file with a table of
+    your own."""
     rows: tuple[str, ...] = ()
     """Only these rows, such as B+T or rbnn-resnet18; by default all of the table."""
     epochs: int = 0
-    """Passes over the training set; 0 is the number of the published runs, 1000 on CIFAR-10 and 150 on ImageNet."""
+    """Passes over the training set; 0 is the number of the published runs, 1000 on CIFAR-10 and 150 on ImageNet, or
+    what your table says."""
     seeds: tuple[int, ...] = (0,)
     """A run of each row for each seed."""
     jobs: int = 2
@@ -47,7 +50,8 @@ class Reproduce:
     limit: int = 0
     """Use only so many training images, always the same ones; 0 uses all."""
     batch_size: int = 0
-    """Images per step; 0 takes the published 256 or 512, less for a small set so that an epoch has 16 steps."""
+    """Images per step; 0 takes the published 256 or 512, less for a small set so that an epoch has 16 steps, or what
+    your table says."""
     accumulate: int = 1
     """Micro-batches per step, for less memory."""
     options: Annotated[dict[str, Any], KEY_VALUE] = field(default_factory=dict)
@@ -73,10 +77,13 @@ def run(options: Reproduce) -> None:
     from rbnn.reproduce.plan import make_budget, plan
     from rbnn.reproduce.runner import Runner
     from rbnn.reproduce.summary import summarise
+    from rbnn.reproduce.table_file import read_table
     from rbnn.reproduce.tables import find_table
     from rbnn.training.distributed import choose_device
 
-    table = find_table(options.table)
+    path = Path(options.table)
+    own = path.suffix == ".toml"
+    table = read_table(path) if own else find_table(options.table)
     rows = table.chosen(options.rows)
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         raise ConfigError(f"seeds are one or more different numbers, got {' '.join(map(str, options.seeds)) or 'none'}")
@@ -88,7 +95,7 @@ def run(options: Reproduce) -> None:
         options.data_dir,
         name=options.data,
         epochs=options.epochs,
-        batch_size=options.batch_size or (recipe.batch_size if recipe else 0),
+        batch_size=options.batch_size or (recipe.batch_size if recipe else table.batch_size if own else 0),
         accumulate=options.accumulate,
         limit=options.limit,
     )
@@ -101,7 +108,7 @@ def run(options: Reproduce) -> None:
     failed: dict[str, str] = {}
 
     def write() -> dict[str, Any]:
-        summary = summarise(table, budget, every, failed)
+        summary = summarise(table, budget, every, failed, rows)
         _write(options, summary)
         return summary
 
@@ -118,7 +125,7 @@ def run(options: Reproduce) -> None:
         print("stopped; the same command with --resume continues", file=sys.stderr)
         raise
     failed |= {one.name: said for one, said in complaints}
-    _show(options, write(), {row.name for row in rows})
+    _show(options, write())
     if failed:
         name, said = next(iter(failed.items()))
         raise TrainingError(f"{len(failed)} of {len(missing)} runs failed; {name}: {said}")
@@ -178,7 +185,7 @@ def _write(options: Reproduce, summary: dict[str, Any]) -> None:
     from rbnn.reproduce.summary import markdown
 
     options.out.mkdir(parents=True, exist_ok=True)
-    name = f"{options.table}{suffix(options.options)}"
+    name = f"{summary['table']}{suffix(options.options)}"
     for ending, text in (("md", markdown(summary)), ("json", json.dumps(summary, indent=2) + "\n")):
         write_whole(options.out / f"{name}.{ending}", partial(_put, text))
 
@@ -187,8 +194,8 @@ def _put(text: str, file: BinaryIO) -> None:
     file.write(text.encode())
 
 
-def _show(options: Reproduce, summary: dict[str, Any], names: set[str]) -> None:
-    from rbnn.reproduce.summary import NOTHING, budget_sentence, cells
+def _show(options: Reproduce, summary: dict[str, Any]) -> None:
+    from rbnn.reproduce.summary import budget_sentence, cells
 
     if options.json:
         print(json.dumps(summary, indent=2))
@@ -198,8 +205,7 @@ def _show(options: Reproduce, summary: dict[str, Any], names: set[str]) -> None:
     for number, head in enumerate(heads[:1] + heads[3:]):  # a row's name tells network and method
         shown.add_column(head, justify="right" if number else "left", no_wrap=not number)
     for line in lines:
-        if line[0] in names or line[4] != NOTHING:
-            shown.add_row(*line[:1], *line[3:])
+        shown.add_row(*line[:1], *line[3:])
     console = Console()
     console.print(shown)
     console.print(budget_sentence(summary), highlight=False, soft_wrap=True)

@@ -6,19 +6,24 @@ from typing import Any
 
 from rbnn import __version__
 from rbnn.reproduce.plan import Budget, Run
-from rbnn.reproduce.tables import PaperTable
+from rbnn.reproduce.tables import PaperTable, Row
 from rbnn.training.optimizer import warmup_epochs
 
 NOTHING = "–"
 
 
-def summarise(table: PaperTable, budget: Budget, runs: list[Run], failed: dict[str, str]) -> dict[str, Any]:
+def summarise(
+    table: PaperTable, budget: Budget, runs: list[Run], failed: dict[str, str], asked_for: list[Row]
+) -> dict[str, Any]:
     """Everything that a reader needs to judge the numbers.  ``runs`` are all runs of the table that may exist; those
-    that are not done yet do not count.  ``failed`` maps names of runs to complaints."""
+    that are not done yet do not count.  ``failed`` maps names of runs to complaints.  The summary has the rows that
+    were ``asked_for``, and those that are there already."""
     rows = []
     for row in table.rows:
         own = [run for run in runs if run.row is row]
         done = [(run, run.whole_log()) for run in own if run.done()]
+        if not done and row not in asked_for:
+            continue
         rows.append(
             {
                 "row": row.name,
@@ -61,9 +66,10 @@ def budget_sentence(summary: dict[str, Any]) -> str:
     said = ", ".join(map(str, seeds)) if seeds else "none done yet"
     faster = f" ({budget['binary_lr']:g} times that behind signs)" if budget["binary_lr"] != 1 else ""
     epochs = "1 epoch" if budget["epochs"] == 1 else f"{budget['epochs']} epochs"
+    same = budget["epochs"] == summary["published_epochs"]
+    published = "" if same else f" (the published runs: {summary['published_epochs']})"
     return (
-        f"{epochs} of {budget['images']:,} images of {budget['data']} "
-        f"(the published runs: {summary['published_epochs']}), batch {budget['batch_size']}, SGD, "
+        f"{epochs} of {budget['images']:,} images of {budget['data']}{published}, batch {budget['batch_size']}, SGD, "
         f"lr {budget['lr']:g}{faster}, cosine to 0 after {budget['warmup_epochs']:g} epochs of warm-up; "
         f"seeds: {said}. Every row has the same budget, data order and initial weights."
     )

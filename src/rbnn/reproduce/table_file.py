@@ -1,0 +1,95 @@
+"""A table of the user's own: a TOML file with rows, their options and published numbers."""
+
+import tomllib
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from rbnn import data
+from rbnn.errors import ConfigError, UnknownName
+from rbnn.methods import check_method, method_options
+from rbnn.models import model_names
+from rbnn.reproduce.tables import OURS, TABLES, PaperTable, Row
+from rbnn.text import quoted
+from rbnn.training.config import LARGEST_RECIPE
+
+TABLE: dict[str, Any] = {"title": "", "data": "cifar10", "epochs": 120, "batch_size": 256, "warmup": 5, "rows": []}
+"""Keys of the file, and what they are by default."""
+ROW: dict[str, Any] = {"name": "", "model": "", "method": "", "top1": 0.0, "top5": 0.0, "options": {}}
+"""Keys of a row: name, model and method must be there."""
+NEEDED = ("name", "model", "method")
+
+
+def read_table(path: Path) -> PaperTable:
+    """The table that a file describes, checked as a whole."""
+    try:
+        if path.stat().st_size > LARGEST_RECIPE:
+            raise ConfigError(f"{path} is no table: those have at most {LARGEST_RECIPE:,} bytes")
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read table {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"table {path} is not valid TOML: {error}") from None
+    if path.stem in TABLES:
+        raise ConfigError(f"{path} is called like a table of rbnn's own, {path.stem!r}: rename it")
+    found = TABLE | {"title": path.stem} | _checked(table, TABLE, f"table {path}")
+    for key in ("epochs", "batch_size"):
+        if found[key] < 1:
+            raise ConfigError(f"{key} in table {path} is at least 1, got {found[key]}")
+    if found["warmup"] < 0:
+        raise ConfigError(f"warmup in table {path} is 0 or more, got {found['warmup']}")
+    if found["data"] not in data.names():
+        raise UnknownName(f"data set in table {path}", found["data"], data.names())
+    rows = [_row(row, f"row {number} of table {path}") for number, row in enumerate(found.pop("rows"), 1)]
+    if not rows:
+        raise ConfigError(f"table {path} has no rows: each begins with [[rows]] and has {', '.join(NEEDED)}")
+    names = [row.name for row in rows]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"table {path} has two rows called {quoted(twice)}: give each a name of its own")
+    for place, row in enumerate(rows):
+        for other in rows[:place]:
+            if _system(row) == _system(other):
+                raise ConfigError(
+                    f"rows {quoted(other.name)} and {quoted(row.name)} of table {path} are the same network, method "
+                    "and options: leave one out"
+                )
+    return PaperTable(path.stem, **found, rows=tuple(rows))
+
+
+def _row(table: Any, where: str) -> Row:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where} is a table that begins with [[rows]], got {quoted(table)}")
+    row = _checked(table, ROW, where)
+    for key in NEEDED:
+        if not row.get(key):
+            raise ConfigError(f"{where} lacks {key}: it has {', '.join(NEEDED)}, and top1, top5 and options if known")
+    if row["model"] not in model_names():
+        raise UnknownName(f"model in {where}", row["model"], model_names())
+    options = row.pop("options", {})
+    check_method(row["method"], options)
+    for key in ("top1", "top5"):
+        if key in row and not (isfinite(row[key]) and 0 <= row[key] <= 100):
+            raise ConfigError(f"{key} in {where} is in percent, 0 to 100, got {row[key]}")
+    # What the file does not say is as in the method's paper, also where rows of our own tables differ from it.
+    defaults = method_options(row["method"])
+    as_published = {key: defaults[key] for key in OURS.get(row["method"], {})}
+    return Row(**row, options=as_published | options)
+
+
+def _system(row: Row) -> tuple[str, str, dict[str, Any]]:
+    return row.model, row.method, method_options(row.method) | row.options
+
+
+def _checked(table: dict[str, Any], known: dict[str, Any], where: str) -> dict[str, Any]:
+    """The values of ``table``, each of a known key and of its type."""
+    found = {}
+    for key, value in table.items():
+        if key not in known:
+            raise UnknownName(f"key in {where}", key, known)
+        expected = type(known[key])
+        if expected is float and type(value) is int:
+            value = float(value)
+        if type(value) is not expected:
+            raise ConfigError(f"{key} in {where} takes {expected.__name__}, got {quoted(value)}")
+        found[key] = value
+    return found
