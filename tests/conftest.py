@@ -1,11 +1,15 @@
 """What every test starts from, and the table of faults at the end."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 from faults import Fault, counted, table
 from hypothesis import settings
+
+# Some versions of oneDNN crash in their AMX kernels, which torch chooses for bfloat16 where the processor has any.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # The same examples in every run, so that a change alone can make a test fail; `make test
 # PYTEST=--hypothesis-profile=explore` draws others.  A loaded machine is slow now and then: that is no failure.

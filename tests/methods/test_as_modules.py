@@ -2,7 +2,6 @@
 
 import copy
 import io
-import os
 import re
 from math import isfinite
 from pathlib import Path
@@ -21,9 +20,6 @@ from rbnn.methods import METHODS
 from rbnn.nn import binary_layers, show_example
 
 every_method = pytest.mark.parametrize("name", METHODS)
-
-# Some versions of oneDNN crash in their AMX kernels; without this torch would choose them where the processor has any.
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 def network(name: str, options: dict[str, Any] | None = None, seed: int = 0) -> nn.Sequential:

@@ -365,6 +365,7 @@ def test_a_run_is_not_overwritten(uninterrupted: Path) -> None:
         ("start_from", "elsewhere.pt"),
         ("teacher", "elsewhere.pt"),
         ("decay", "weights"),
+        ("precision", "bf16"),
     ],
 )
 def test_resume_with_another_field_names_it(key: str, value: object, uninterrupted: Path) -> None:

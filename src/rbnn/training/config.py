@@ -20,7 +20,7 @@ CONFIG_NAME = "config.toml"
 LARGEST_RECIPE = 1 << 20
 PATHS = ("data_dir", "out", "start_from", "teacher")
 RATES = ("lr", "binary_lr", "momentum", "weight_decay", "binary_decay", "gradient_floor", "silent_decay", "warmup")
-CHOICES = ("activation", "shortcut", "decay", "batch_norm")
+CHOICES = ("activation", "shortcut", "decay", "precision", "batch_norm")
 COUNTS = ("seed", "limit", "validation", "image_size", "workers", "threads")
 MOST_THREADS = 1024
 """More than any machine has; OpenMP dies of numbers that are typing errors."""
@@ -120,6 +120,12 @@ class TrainConfig:
     """Threads that compute on a CPU; 0 leaves the choice to torch."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 trains the layers that are not binary in bfloat16, by autocast; weights and binary layers stay in float32,
+    and so do evaluation and export."""
+    compile: bool = False
+    """Train the network as one graph of torch.compile. The first step waits for its compiler, which on a CPU needs a
+    C++ compiler too."""
     batch_norm: Literal["local", "all-reduced"] = "local"
     """With several processes: batch statistics of each process's share, or of the whole batch."""
     start_from: Path | None = None
@@ -188,7 +194,7 @@ class TrainConfig:
 
 
 # Fields that say where or how fast a run is computed, not what it computes: they may change on --resume.
-CIRCUMSTANCES = ("out", "data_dir", "workers", "threads", "device", "resume", "imports")
+CIRCUMSTANCES = ("out", "data_dir", "workers", "threads", "device", "compile", "resume", "imports")
 
 
 EARLIER_DEFAULTS: dict[str, dict[str, Any]] = {"rbnn": {"rotate_until": 0.0}, "xnor-net": {"gradient": "exact"}}

@@ -4,7 +4,6 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from rbnn import _core, data
 from rbnn.errors import CheckpointError, ConfigError, DataError, LostWorker, RbnnError, TrainingError
@@ -28,8 +27,9 @@ from rbnn.training.contract import InputContract
 from rbnn.training.diagnosis import broken_gradient, broken_output, gradients_finite, notices
 from rbnn.training.directory import RunDirectory, cannot_write, run_directory
 from rbnn.training.distillation import Teacher, distillation_loss
-from rbnn.training.distributed import Processes, all_reduce_batch_norm_, in_parallel, processes
+from rbnn.training.distributed import Processes, all_reduce_batch_norm_, processes
 from rbnn.training.evaluate import evaluate
+from rbnn.training.forward import Forward
 from rbnn.training.held_out import split
 from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, present_signs, save_signs
 from rbnn.training.log import RunLog
@@ -161,9 +161,7 @@ class _Run:
         if those.first:
             self._tidy(stopped.trouble) if stopped else self._prepare_directory()
         those.share_from_first(self.model)
-        self.parallel: nn.Module = self.model
-        if those.world > 1:
-            self.parallel = in_parallel(self.model)
+        self.forward = Forward(self.model, config, those)
         self.log = RunLog(self.out, stopped.log if stopped else [], self.epoch) if those.first else None
 
     def _prepare_directory(self) -> None:
@@ -260,7 +258,7 @@ class _Run:
 
     def close(self) -> None:
         """Whatever happened, the log's files are closed, and the group of processes may end."""
-        self.parallel = self.model
+        del self.forward
         if self.log is not None:
             self.log.close()
 
@@ -308,14 +306,14 @@ class _Run:
             raise ConfigError(f"{len(labels)} images of a process cannot be cut into {parts} equal micro-batches")
         seen = [0.0, 0.0, 0.0]  # images, loss, hits
         for part, (some, wanted) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True), 1):
-            wait = self.processes.world > 1 and part < parts
-            with self.parallel.no_sync() if wait else nullcontext():  # type: ignore[operator]
-                logits = self._answers(some)
-                loss = (
-                    distillation_loss(logits, self.teacher(some), wanted, *self.taught_by)
-                    if self.teacher
-                    else F.cross_entropy(logits, wanted)
-                )
+            with self.forward.keeping_gradients(part < parts):
+                with self.forward.precision():
+                    logits = self.forward(some)
+                    loss = (
+                        distillation_loss(logits, self.teacher(some), wanted, *self.taught_by)
+                        if self.teacher
+                        else F.cross_entropy(logits, wanted)
+                    )
                 ((loss + penalty(self.model)) / parts).backward()  # type: ignore[no-untyped-call]
             seen[0] += len(wanted)
             seen[1] += float(loss.detach()) * len(wanted)
@@ -323,7 +321,8 @@ class _Run:
         count, total, hits = self.processes.sum(seen)
         here = f"at step {self.step} of epoch {self.epoch}"
         if not isfinite(total):
-            where = broken_output(self.model, images)
+            with self.forward.precision():
+                where = broken_output(self.model, images)
             raise self._diverged(f"the loss is {total / count} {here}{f', first {where}' if where else ''}")
         if not gradients_finite([p for group in self.optimizer.param_groups for p in group["params"]]):
             raise self._diverged(f"the gradient of {broken_gradient(self.model)} is not finite {here}")
@@ -333,18 +332,6 @@ class _Run:
         self.optimizer.step()
         if self.average is not None:
             self.average.update(self.model, self.epoch * len(self.batches) + self.step)
-
-    def _answers(self, images: Tensor) -> Tensor:
-        try:
-            return self.parallel(images)  # type: ignore[no-any-return]
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise ConfigError(
-                f"batch norm has nothing to average over one image: with batch_size {self.config.batch_size} in "
-                f"{self.config.accumulate} micro-batches of {self.processes.world} processes each computes "
-                f"{len(images)}; make batch_size larger"
-            ) from None
 
     def _require_finite_weights(self) -> None:
         """A checkpoint must be worth resuming from: after a last step that blew up, the one before stays."""
