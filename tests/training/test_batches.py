@@ -88,6 +88,21 @@ def test_training_pictures_are_crops_and_flips_of_the_originals(pictures: ImageS
     assert len({(top, left, flip) for _, top, left, flip in seen}) > 20
 
 
+@pytest.mark.parametrize("kind", ["pictures", "folder"])
+def test_pictures_that_are_not_augmented(kind: str, request: pytest.FixtureRequest) -> None:
+    """Shuffled as ever, and else as evaluation sees them."""
+    dataset = request.getfixturevalue(kind)
+    plain, usual = (Batches(dataset, 4, train=True, augmented=each, seed=3) for each in (False, True))
+    (seen,) = Batches(dataset, len(dataset), train=False, seed=0).epoch(0)
+    different = False
+    for (images, labels), (changed, same) in zip(plain.epoch(1), usual.epoch(1), strict=True):
+        assert torch.equal(labels, same)
+        for image, label in zip(images, labels, strict=True):
+            assert any(torch.equal(image, other) for other in seen[0][seen[1] == label])
+        different |= not torch.equal(images, changed)
+    assert different
+
+
 def test_a_set_that_must_not_be_flipped(pictures: ImageSet) -> None:
     one = ImageSet("x", pictures.images, pictures.labels, pictures.classes, pictures.mean, pictures.std, 0, False)
     images, labels = next(Batches(one, 50, train=True, seed=0).epoch(0))

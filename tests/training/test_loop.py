@@ -19,6 +19,7 @@ import safetensors.numpy
 import torch
 from runs import STEPS, assert_same_run, difference, log_of, small, state_of, words
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import Tensor, nn
 
 from rbnn.errors import CheckpointError, ConfigError, RbnnError, TrainingError
@@ -118,12 +119,40 @@ def test_tensorboard_has_what_the_log_has(uninterrupted: Path) -> None:
                 assert curves[f"{key}/{name}"][epoch] == (epoch, pytest.approx(value))
 
 
+def test_tensorboard_has_histograms_of_the_latent_weights(uninterrupted: Path) -> None:
+    accumulator = EventAccumulator(str(uninterrupted), {"histograms": 0})
+    accumulator.Reload()
+    layers = dict(binary_layers(load_network(uninterrupted / "last.pt").model))
+    assert accumulator.Tags()["histograms"] == [f"latent weights/{name}" for name in layers]
+    for name, layer in layers.items():
+        shown = accumulator.Histograms(f"latent weights/{name}")
+        assert [each.step for each in shown] == [entry["epoch"] for entry in log_of(uninterrupted)]
+        weight = layer.weight.detach()
+        last = shown[-1].histogram_value
+        assert (last.num, last.min, last.max) == (weight.numel(), float(weight.min()), float(weight.max()))
+        assert last.sum == pytest.approx(float(weight.double().sum()), abs=1e-3)
+
+
+def test_tensorboard_has_the_configuration(uninterrupted: Path) -> None:
+    accumulator = EventAccumulator(str(uninterrupted))
+    accumulator.Reload()
+    content = accumulator.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    given = HParamsPluginData.FromString(content).session_start_info.hparams
+    assert given["method"].string_value == "rbnn"
+    assert given["epochs"].number_value == read_recipe(uninterrupted / "config.toml").epochs
+    assert given["options.cycles"].number_value == 3
+    assert given["resume"].bool_value is False
+    shown = HParamsPluginData.FromString(accumulator.summary_metadata["_hparams_/experiment"].plugin_data.content)
+    assert [each.name.tag for each in shown.experiment.metric_infos] == ["run/top1"]
+    assert not [path for path in uninterrupted.iterdir() if path.is_dir()]
+
+
 def test_a_run_from_before_a_field_existed_resumes(tmp_path: Path) -> None:
     """What it did not write down is as it was then: the default."""
     train(small(tmp_path, epochs=1))
     for name in ("last.pt", "best.pt"):
         state = torch.load(tmp_path / name, weights_only=True)
-        for field in ("activation", "shortcut", "validation"):
+        for field in ("activation", "shortcut", "validation", "augment", "imports"):
             del state["config"][field]
         torch.save(state, tmp_path / name)
     train(small(tmp_path, resume=True))

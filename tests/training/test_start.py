@@ -1,20 +1,25 @@
 """A run that starts from a trained network: one of the same method goes on as it was."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from runs import log_of, small, state_of
 from torch import Tensor, nn
 
+from rbnn import data
 from rbnn.errors import CheckpointError
 from rbnn.methods import method_names
 from rbnn.models import MODELS
 from rbnn.models._registry import Bricks, Entry
 from rbnn.nn import binary_layers
 from rbnn.training.checkpoint import load_network
-from rbnn.training.loop import train
-from rbnn.training.start import take_over
+from rbnn.training.config import TrainConfig, from_table
+from rbnn.training.loop import Progress, train
+from rbnn.training.start import as_the_network_takes_them, take_over
 
 OPTIONS: dict[str, list[dict[str, object]]] = {
     "rbnn": [{}, {"rotation": "layer", "alpha": "layer"}, {"rotation": "none", "alpha": "none"}, {"rotate_until": 1.0}],
@@ -117,3 +122,84 @@ def test_a_head_of_another_size_starts_anew_and_is_said(tmp_path: Path) -> None:
     assert torch.equal(three.bn1.running_mean, weights["bn1.running_mean"])
     with pytest.raises(CheckpointError, match=r"it has no fc\.weight of shape"):  # other features: another network
         take_over(Tiny(Bricks("rbnn", {}, 3, 1, 16)), before, "first")
+
+
+# Picture files for a network of small pictures
+
+
+class Noting(Progress):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def notice(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
+@pytest.fixture(scope="module")
+def picture_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes of 48×40."""
+    root = tmp_path_factory.mktemp("pictures")
+    random = np.random.default_rng(0)
+    for split, count in (("train", 4), ("val", 2)):
+        for name in ("a", "b"):
+            (root / split / name).mkdir(parents=True)
+            for n in range(count):
+                picture = random.integers(0, 256, (48, 40, 3), dtype=np.uint8)
+                Image.fromarray(picture).save(root / split / name / f"{n}.png")
+    return root
+
+
+def of_files(out: Path, pictures: Path, **more: Any) -> TrainConfig:
+    table = {"model": "resnet20", "data": "image-folder", "data_dir": str(pictures), "workers": 0, "limit": 0}
+    return small(out, **table | {"batch_size": 4, "epochs": 1} | more)
+
+
+def test_a_network_of_small_pictures_takes_files_in_its_own_size(tmp_path: Path, picture_files: Path) -> None:
+    watch = Noting()
+    train(of_files(tmp_path, picture_files), watch)
+    assert watch.said == [
+        "pictures are taken at 32×32, the size that resnet20 is meant for: --image-size takes another one"
+    ]
+    assert load_network(tmp_path).contract.image_size == 32
+    train(of_files(tmp_path, picture_files, epochs=2, resume=True), again := Noting())
+    assert again.said == []
+
+
+@pytest.mark.parametrize(("more", "side"), [({"image_size": 40}, 40), ({"image_size": 16}, 16)])
+def test_the_size_that_the_user_says_is_taken_without_a_word(
+    tmp_path: Path, picture_files: Path, more: dict[str, Any], side: int
+) -> None:
+    train(of_files(tmp_path, picture_files, **more), watch := Noting())
+    assert watch.said == []
+    assert load_network(tmp_path).contract.image_size == side
+
+
+def test_a_network_of_large_pictures_takes_them_as_ever(picture_files: Path) -> None:
+    dataset = data.load("image-folder", picture_files, "train")
+    assert as_the_network_takes_them(dataset, from_table({"model": "resnet18", "data": "image-folder"})) == (
+        dataset,
+        "",
+    )
+    digits = data.load("digits", None, "train")
+    assert as_the_network_takes_them(digits, from_table({"model": "resnet18"})) == (digits, "")
+
+
+def test_a_run_over_files_from_before_goes_on_in_its_size(tmp_path: Path, picture_files: Path) -> None:
+    """It took files at 224×224, whatever its network was meant for."""
+    train(of_files(tmp_path, picture_files, image_size=40))
+    for name in ("last.pt", "best.pt"):  # as if 40 had been the usual size then
+        state = torch.load(tmp_path / name, weights_only=True)
+        state["config"]["image_size"] = 0
+        torch.save(state, tmp_path / name)
+    train(of_files(tmp_path, picture_files, epochs=2, resume=True))
+    assert load_network(tmp_path / "last.pt").contract.image_size == 40
+
+
+def test_augmentation_is_switched_off_and_stays_so(tmp_path: Path) -> None:
+    train(small(tmp_path / "plain", augment="none", epochs=1))
+    train(small(tmp_path / "usual", epochs=1))
+    losses = [log_of(tmp_path / name)[0]["loss"] for name in ("plain", "usual")]
+    assert losses[0] != losses[1]
+    with pytest.raises(CheckpointError, match="was trained with augment = 'none', not augment = 'standard'"):
+        train(small(tmp_path / "plain", resume=True))
+    train(small(tmp_path / "plain", augment="none", resume=True))

@@ -26,7 +26,8 @@ HELP = """Train a network.
 
 Usage: rbnn train [RECIPE] [--any-field ...]. RECIPE is the name of one that comes with rbnn, a TOML file, or the
 directory of a run; fields override it, and without a recipe the defaults below. The run directory gets config.toml,
-log.jsonl, TensorBoard events, initial.safetensors (signs at the start), last.pt, previous.pt and best.pt.
+log.jsonl, TensorBoard events (curves, histograms of the latent weights, the configuration as HPARAMS),
+initial.safetensors (signs at the start), last.pt, previous.pt and best.pt.
 Ctrl-C writes a checkpoint; --resume continues.
 
 Examples: rbnn train digits

@@ -31,10 +31,11 @@ class Batches:
     """Iterate over normalised pictures (float32, NCHW in channels_last memory) and their labels (int64).
 
     `batch_size` is that of all processes together; process `rank` of `world` gets its contiguous share of
-    each batch. Training shuffles, augments and drops the last, incomplete batch (a set smaller than a batch
-    is one batch). Evaluation keeps every picture: each process gets a contiguous part of the set, and their
-    numbers of batches may differ by one. `workers` processes decode picture files; sets in memory need none.
-    `only` names the places of the pictures to use; `limit` uses only so many of them, always the same ones.
+    each batch. Training shuffles, augments (unless `augmented` is false) and drops the last, incomplete batch
+    (a set smaller than a batch is one batch). Evaluation keeps every picture: each process gets a contiguous
+    part of the set, and their numbers of batches may differ by one. `workers` processes decode picture files;
+    sets in memory need none. `only` names the places of the pictures to use; `limit` uses only so many of them,
+    always the same ones.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Batches:
         *,
         train: bool,
         seed: int,
+        augmented: bool = True,
         rank: int = 0,
         world: int = 1,
         workers: int = 0,
@@ -61,6 +63,7 @@ class Batches:
             raise ConfigError(f"image_size of {dataset.name} is {dataset.image_size} and cannot become {image_size}")
         self._dataset = dataset
         self._train = train
+        self._augmented = train and augmented
         self._seed = seed
         self._rank = rank
         self._workers = workers
@@ -108,13 +111,13 @@ class Batches:
         flip = random.random(count) < (0.5 if dataset.flip else 0.0)
         for place in places:
             images = dataset.images[order[place]]
-            if self._train:
+            if self._augmented:
                 images = augment.crop_and_flip(images, padding, top[place], left[place], flip[place])
             yield self._normalised(images), torch.from_numpy(dataset.labels[order[place]])
 
     def _from_files(self, dataset: FolderSet, epoch: int, places: Sequence[slice]) -> Iterator[Batch]:
         _, order = self._shuffled(epoch)
-        files = _Files(dataset, order, self._size, (self._seed, epoch) if self._train else None)
+        files = _Files(dataset, order, self._size, (self._seed, epoch) if self._augmented else None)
         loader = DataLoader(
             files,
             batch_sampler=[list(range(place.start, place.stop)) for place in places],
@@ -156,7 +159,7 @@ class _Files(Dataset["Picture | DataError"]):
     order: NDArray[np.int64]
     size: int
     seeds: tuple[int, int] | None
-    """(seed, epoch) for training; None for evaluation."""
+    """(seed, epoch) where pictures are augmented; None where they are taken as in evaluation."""
 
     def __getitem__(self, place: int) -> Picture | DataError:
         path = self.dataset.paths[self.order[place]]

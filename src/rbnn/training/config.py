@@ -20,7 +20,7 @@ CONFIG_NAME = "config.toml"
 LARGEST_RECIPE = 1 << 20
 PATHS = ("data_dir", "out", "start_from", "teacher")
 RATES = ("lr", "binary_lr", "momentum", "weight_decay", "binary_decay", "gradient_floor", "silent_decay", "warmup")
-CHOICES = ("activation", "shortcut", "decay", "precision", "batch_norm")
+CHOICES = ("augment", "activation", "shortcut", "decay", "precision", "batch_norm")
 COUNTS = ("seed", "limit", "validation", "image_size", "workers", "threads")
 MOST_THREADS = 1024
 """More than any machine has; OpenMP dies of numbers that are typing errors."""
@@ -112,8 +112,12 @@ class TrainConfig:
     validation: int = 0
     """Hold out so many training images, equally many of each class and always the same ones: the best epoch is chosen
     on them, and the test set is looked at after the last epoch alone. 0 looks at it after each epoch."""
+    augment: Literal["standard", "none"] = "standard"
+    """Random changes of the training pictures: those that are usual for the data set (crops, and mirror images where
+    they show the same class), or none."""
     image_size: int = 0
-    """Side of the pictures that the network sees; 0 takes the data set's own."""
+    """Side of the pictures that the network sees; 0 takes the data set's own, of an image-folder that of the network
+    (`rbnn models`)."""
     workers: int = 2
     """Processes that decode picture files (image-folder)."""
     threads: int = 0

@@ -1,12 +1,16 @@
-"""The record of a run: one line of JSON per epoch, and the same for TensorBoard."""
+"""The record of a run: one line of JSON per epoch, and the same for TensorBoard, which also gets the configuration
+(HPARAMS) and histograms of the latent weights."""
 
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from rbnn.errors import CheckpointError
 from rbnn.files import write_whole
+from rbnn.training.config import TrainConfig, as_table
 
 LOG = "log.jsonl"
 LARGEST_LOG = 1 << 28
@@ -70,14 +74,15 @@ class RunLog:
     """Appends epochs from ``first_epoch`` on to what the run has ``logged`` before; of that and of what the file holds
     later epochs are dropped."""
 
-    def __init__(self, directory: Path, logged: list[dict[str, Any]], first_epoch: int) -> None:
+    def __init__(self, directory: Path, logged: list[dict[str, Any]], first_epoch: int, config: TrainConfig) -> None:
         self.path = directory / LOG
         self.epochs = [entry for entry in logged if entry["epoch"] < first_epoch]
         text = "".join(json.dumps(entry) + "\n" for entry in self.epochs)
         write_whole(self.path, lambda file: file.write(text.encode()))
-        self._events = _tensorboard(directory, first_epoch)
+        self._events = _tensorboard(directory, first_epoch, config)
 
-    def add(self, entry: dict[str, Any]) -> None:
+    def add(self, entry: dict[str, Any], latent: dict[str, Tensor]) -> None:
+        """An epoch, and the weights behind the signs at its end, by layer."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
             file.flush()
@@ -86,6 +91,8 @@ class RunLog:
         if self._events is not None:
             for name, value in _scalars(entry):
                 self._events.add_scalar(name, value, entry["epoch"])
+            for name, weight in latent.items():
+                self._events.add_histogram(f"latent weights/{name}", weight.detach().float().cpu(), entry["epoch"])
             self._events.flush()
 
     def close(self) -> None:
@@ -93,13 +100,22 @@ class RunLog:
             self._events.close()
 
 
-def _tensorboard(directory: Path, first_epoch: int) -> Any:
+def _tensorboard(directory: Path, first_epoch: int, config: TrainConfig) -> Any:
     """A writer of TensorBoard events, or None where tensorboard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard.summary import hparams
     except ImportError:
         return None
-    return SummaryWriter(str(directory), purge_step=first_epoch)
+    events = SummaryWriter(str(directory), purge_step=first_epoch)
+    table = as_table(config)
+    table |= {f"options.{key}": value for key, value in table.pop("options").items()}
+    table["imports"] = " ".join(table["imports"])
+    # Not events.add_hparams: it would make a directory for a run of its own inside this one.
+    experiment, session, _ = hparams(table, {"run/top1": None})  # type: ignore[no-untyped-call]
+    for summary in (experiment, session):
+        events.file_writer.add_summary(summary)  # type: ignore[attr-defined]
+    return events
 
 
 def _scalars(entry: dict[str, Any]) -> list[tuple[str, float]]:

@@ -17,7 +17,7 @@ from rbnn import _core, data
 from rbnn.errors import CheckpointError, ConfigError, DataError, LostWorker, RbnnError, TrainingError
 from rbnn.files import keep_as, write_whole
 from rbnn.methods import against_paper
-from rbnn.nn import penalty
+from rbnn.nn import binary_layers, penalty
 from rbnn.schedule import BinarySchedule
 from rbnn.training import checkpoint
 from rbnn.training.averaging import Average
@@ -36,7 +36,7 @@ from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
 from rbnn.training.resume import Stopped, fingerprint, read_stopped
 from rbnn.training.silent_weights import SilentWeights
-from rbnn.training.start import as_it_knows_them, start
+from rbnn.training.start import as_it_knows_them, as_the_network_takes_them, start
 from rbnn.training.stopping import Stop, stop_on_signal
 
 
@@ -118,15 +118,22 @@ class _Run:
         torch.manual_seed(config.seed)
 
         expected = None if before is None else before.contract
-        if resuming and config.start_from is not None:
+        if resuming and (config.start_from is not None or config.data == "image-folder"):
             expected = checkpoint.load_contract(self.out)
         train_set = as_it_knows_them(data.load(config.data, config.data_dir, "train"), expected)
+        if expected is None:
+            train_set, said = as_the_network_takes_them(train_set, config)
+            if said and those.first:
+                progress.notice(said)
         self.contract = InputContract.of(train_set, config.image_size)
         shares: dict[str, Any] = {"seed": config.seed, "rank": those.rank, "world": those.world}
         shares |= {"workers": config.workers, "image_size": self.contract.image_size}
         learnt, held_out = split(train_set, config.validation) if config.validation else (None, None)
         limit = config.limit or None
-        self.batches = Batches(train_set, config.batch_size, train=True, limit=limit, only=learnt, **shares)
+        self.batches = Batches(
+            train_set, config.batch_size, train=True, augmented=config.augment == "standard", limit=limit, only=learnt,
+            **shares,
+        )  # fmt: skip
         test_set = as_it_knows_them(data.load(config.data, config.data_dir, "test"), expected)
         if test_set.classes != train_set.classes:
             raise DataError(f"training and test set of {config.data} have different classes: they must be the same")
@@ -162,7 +169,7 @@ class _Run:
             self._tidy(stopped.trouble) if stopped else self._prepare_directory()
         those.share_from_first(self.model)
         self.forward = Forward(self.model, config, those)
-        self.log = RunLog(self.out, stopped.log if stopped else [], self.epoch) if those.first else None
+        self.log = RunLog(self.out, stopped.log if stopped else [], self.epoch, config) if those.first else None
 
     def _prepare_directory(self) -> None:
         try:
@@ -385,7 +392,7 @@ class _Run:
                 "layers": layers,
                 "notices": notices(kept, layers, self.rate / self.config.lr if self.config.lr else 0.0),
             }
-            self.log.add(entry)
+            self.log.add(entry, {name: layer.weight for name, layer in binary_layers(kept)})
             self.progress.epoch(entry)
         self.previous = present_signs(kept)
         better = tested["top1"] > self.best_top1

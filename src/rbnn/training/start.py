@@ -8,9 +8,11 @@ from torch import Tensor, nn
 
 from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import CheckpointError
+from rbnn.models import MODELS
 from rbnn.nn import binary_layers
 from rbnn.training.batches import Batches
 from rbnn.training.checkpoint import Network
+from rbnn.training.config import TrainConfig
 from rbnn.training.contract import InputContract
 from rbnn.training.statistics import refresh_statistics
 
@@ -96,6 +98,17 @@ def as_it_knows_them(dataset: Pictures, contract: InputContract | None) -> Pictu
     if isinstance(dataset, FolderSet):
         dataset = replace(dataset, image_size=contract.image_size)
     return replace(dataset, mean=contract.mean, std=contract.std)
+
+
+def as_the_network_takes_them(dataset: Pictures, config: TrainConfig) -> tuple[Pictures, str]:
+    """Picture files in the size that the network is meant for, where the user does not say another one, and a sentence
+    where that is not their usual size.  A network for 32×32 would compute 49 times as much at 224×224."""
+    side = MODELS[config.model].image_size
+    if not isinstance(dataset, FolderSet) or config.image_size or side == dataset.image_size:
+        return dataset, ""
+    meant = f"the size that {config.model} is meant for"
+    said = f"pictures are taken at {side}×{side}, {meant}: --image-size takes another one"
+    return replace(dataset, image_size=side), said
 
 
 def _head_of_another_size(model: nn.Module, own: dict[str, Tensor], weights: dict[str, Tensor]) -> str | None:
