@@ -268,6 +268,20 @@ double popcount_limit(const std::string& name, double seconds) {
     return best;
 }
 
+// A name of kernels comes from the user: it is refused by rbnn's own exceptions, in training as in a session.
+void translate_wrong_kernels(const std::exception_ptr& thrown, void*) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const rbnn::WrongKernels& wrong) {
+        const nb::module_ errors = nb::module_::import_("rbnn.errors");
+        nb::list known;
+        for (const rbnn::Kernels* kernels : rbnn::all_kernels()) known.append(kernels->name);
+        const nb::object error = wrong.exist ? errors.attr("ConfigError")(wrong.what())
+                                             : errors.attr("UnknownName")("kernels", wrong.name, known);
+        PyErr_SetObject(error.type().ptr(), error.ptr());
+    }
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -389,6 +403,7 @@ NB_MODULE(_core, m) {
           array("grad_weight"), "threads"_a, "kernels"_a = "", "The gradient for the weight, (out, kernel_y, kernel_x, in).");
 
     nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
+    nb::register_exception_translator(translate_wrong_kernels);  // the last one is asked first
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")
         .def("__init__", &make_program, "buffers"_a, "operations"_a, "input"_a, "output"_a, "kernels"_a = "",
              // Written by hand: stubs leave the element type of arrays open.
@@ -429,6 +444,8 @@ NB_MODULE(_core, m) {
             return names;
         },
         "Every kind of kernels compiled in, best first, and whether this machine can run it.");
+    m.def("chosen_kernels", [] { return rbnn::find_kernels().name; },
+          "Those that the environment's RBNN_KERNELS names, else the best that this machine can run.");
     m.def("popcount_limit", &popcount_limit, "kernels"_a, "seconds"_a = 0.2,
           "Multiply-adds per second of xor + popcount in registers alone.");
 }

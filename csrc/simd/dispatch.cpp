@@ -2,8 +2,6 @@
 
 #include <cstdlib>
 
-#include "base/invalid.h"
-
 namespace rbnn {
 
 const std::vector<const Kernels*>& all_kernels() {
@@ -23,13 +21,15 @@ const std::vector<const Kernels*>& all_kernels() {
 const Kernels& find_kernels(const std::string& asked) {
     const char* environment = std::getenv("RBNN_KERNELS");
     const std::string name = asked.empty() && environment ? environment : asked;
+    std::string usable;
+    bool exist = false;
     for (const Kernels* kernels : all_kernels()) {
-        if (name.empty() && kernels->supported()) return *kernels;
-        if (name != kernels->name) continue;
-        if (!kernels->supported()) throw Invalid("this machine cannot run the kernels '" + name + "'");
-        return *kernels;
+        exist |= name == kernels->name;
+        if (!kernels->supported()) continue;
+        if (name.empty() || name == kernels->name) return *kernels;
+        usable += (usable.empty() ? "" : ", ") + std::string(kernels->name);
     }
-    throw Invalid("no kernels are named '" + name + "'");
+    throw WrongKernels("this machine cannot run the kernels '" + name + "': it can run " + usable, name, exist);
 }
 
 }  // namespace rbnn

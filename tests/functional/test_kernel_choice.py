@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rbnn import _core
+from rbnn.errors import ConfigError, UnknownName
 from rbnn.functional.batch_norm import norm_add_hardtanh
 from rbnn.functional.binarize import Binarization, add_hardtanh, binarize
 from rbnn.functional.estimators import Tent
@@ -56,10 +57,18 @@ def test_the_environment_is_asked_forward_and_backward(
 ) -> None:
     y, inputs = work()
     monkeypatch.setenv("RBNN_KERNELS", "avx3")
-    with pytest.raises(_core.Invalid, match="no kernels are named 'avx3'"):
+    with pytest.raises(UnknownName, match=r"unknown kernels 'avx3': did you mean '\w+'\? known are .*portable"):
         work()
-    with pytest.raises(_core.Invalid, match="no kernels are named 'avx3'"):
+    with pytest.raises(UnknownName, match="unknown kernels 'avx3'"):
         torch.autograd.grad(y, inputs, torch.randn_like(y))
+
+
+@pytest.mark.parametrize("kernels", [name for name, supported in _core.kernels() if not supported])
+def test_kernels_that_this_machine_lacks(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RBNN_KERNELS", kernels)
+    usable = ", ".join(SUPPORTED)
+    with pytest.raises(ConfigError, match=f"this machine cannot run the kernels '{kernels}': it can run {usable}$"):
+        convolution()
 
 
 @pytest.mark.parametrize("work", WORK)

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rbnn import _core
 from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
 from rbnn.packed import file as packfile
 from rbnn.packed.prediction import one_input
-from rbnn.packed.session import choose_kernels
 from rbnn.text import as_count, as_shape, as_size, listed, plural, shorten, visible
 
 NARROW = 64
@@ -48,7 +48,7 @@ def _as_json(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> dict[str
     sums = {key: costs.total(key) for key in ("binary_macs", "float_macs", "bytes", "float_bytes")}
     return {
         "file": str(path),
-        "kernels": choose_kernels(),
+        "kernels": _core.chosen_kernels(),
         "input": shape,
         "layers": layers,
         "total": {**sums, "file_bytes": costs.file_bytes, "milliseconds": round(1e3 * costs.total("seconds"), 5)},
@@ -61,7 +61,7 @@ def _print(path: Path, shape: tuple[int, int, int], costs: PackedCosts) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
-    title = f"{escape(visible(str(path)))}, for {one_input(shape)}, one thread, {choose_kernels()} kernels"
+    title = f"{escape(visible(str(path)))}, for {one_input(shape)}, one thread, {_core.chosen_kernels()} kernels"
     table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     left_out = LEFT_OUT if console.width < WIDTH else ()
     columns = {name: width for name, width in WIDTHS.items() if name not in left_out}

@@ -19,8 +19,6 @@ from rbnn.packed.operations import Operation
 from rbnn.packed.prediction import Picture, Prediction, predictions
 from rbnn.text import LONGEST_QUOTE, as_shape, as_size, plural, quoted, shorten
 
-ENVIRONMENT = "RBNN_KERNELS"
-"""Names the kernels to use instead of the best ones that this machine can run."""
 LARGEST_ANSWER = 4 << 30
 """Bytes of all answers of a call."""
 
@@ -62,7 +60,7 @@ class Session:
             raise ConfigError(f"a packed file or a graph expected, got a {type(network).__name__}")
         check_work(self.graph, most_work)
         self._asked_for = kernels
-        self._made: Any = build(self.graph, choose_kernels(kernels))
+        self._made: Any = build(self.graph, kernels)
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
         self.input_shape = channels, height, width
         """What each picture must be: channels, height, width."""
@@ -89,7 +87,7 @@ class Session:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        self._made = build(self.graph, choose_kernels(self._asked_for)) if state["_made"] else None
+        self._made = build(self.graph, self._asked_for) if state["_made"] else None
 
     def __repr__(self) -> str:
         kinds = [operation.kind for operation in self.graph.operations]
@@ -229,27 +227,16 @@ def _array(values: ArrayLike) -> NDArray[Any]:
         raise InputError(f"expected an array of numbers: {str(reason)[:200]}") from None
 
 
-def choose_kernels(name: str | None = None) -> str:
-    """The kernels asked for, by argument or environment, else the best that this machine can run."""
-    known = dict(_core.kernels())
-    if name is not None and not isinstance(name, str):
-        raise ConfigError(f"kernels must be one of {', '.join(known)}, got {quoted(name)}")
-    name = name or os.environ.get(ENVIRONMENT) or next(each for each, supported in known.items() if supported)
-    if name not in known:
-        raise UnknownName("kernels", name, known)
-    if not known[name]:
-        usable = ", ".join(each for each, supported in known.items() if supported)
-        raise ConfigError(f"this machine cannot run the kernels {name!r}: it can run {usable}")
-    return name
-
-
-def build(graph: Graph, kernels: str) -> Any:
-    """The compiled program of a checked graph."""
+def build(graph: Graph, kernels: str | None) -> Any:
+    """The compiled program of a checked graph.  Kernels that are not named are those of RBNN_KERNELS, or the best."""
+    if not isinstance(kernels, str | None):
+        known = ", ".join(name for name, _ in _core.kernels())
+        raise ConfigError(f"kernels must be one of {known}, got {quoted(kernels)}")
     numbers = {name: index for index, name in enumerate(graph.buffers)}
     buffers = [(str(buffer.type), *buffer.shape) for buffer in graph.buffers.values()]
     operations = [_arguments(operation, numbers) for operation in graph.operations]
     try:
-        return _core.Program(buffers, operations, numbers[graph.input.buffer], numbers[graph.output], kernels)
+        return _core.Program(buffers, operations, numbers[graph.input.buffer], numbers[graph.output], kernels or "")
     except _core.Invalid as reason:
         raise PackError(str(reason)) from None
 

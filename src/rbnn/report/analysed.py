@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from rbnn import _core
 from rbnn.costs.model import Costs, costs
 from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
 from rbnn.methods import method_options
 from rbnn.packed import file as packfile
-from rbnn.packed.session import choose_kernels
 from rbnn.report.gradients import Gradient, gradients, reached
 from rbnn.report.layers import Layer, layers
 from rbnn.report.run_directory import Run
@@ -102,7 +102,7 @@ class Timed:
 def time_packed(path: Path, name: str) -> Timed:
     """Runs a packed network by itself, operation by operation."""
     graph = packfile.read(path)
-    return Timed(name, choose_kernels(), packed_costs(graph, path.stat().st_size))
+    return Timed(name, _core.chosen_kernels(), packed_costs(graph, path.stat().st_size))
 
 
 def packed_files(runs: list[Run], given: list[Path]) -> list[tuple[Path, str]]:
