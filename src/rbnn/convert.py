@@ -124,7 +124,7 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
     kind = _torch_class(layer)
     if isinstance(parent, _READ_THEIR_CHILDREN):
         return f"{type(parent).__name__} reads its weight without calling it"
-    weight = layer._parameters.get("weight")
+    weight = dict(layer.named_parameters(recurse=False)).get("weight")
     if weight is None:
         return "its weight is computed (a parametrization, weight or spectral norm, pruning)"
     if isinstance(weight, UninitializedParameter):

@@ -75,6 +75,7 @@ class BinarySchedule:
         for _, layer in self.layers:
             layer.method.penalty_asked = False
             layer.method.after_step(layer.weight)
+            # The counter of writes is autograd's own; torch has no public name for it.
             layer.method.version_of_weight = layer.weight._version
 
     def _refuse_without_penalty(self) -> None:

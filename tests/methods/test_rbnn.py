@@ -130,7 +130,7 @@ def test_without_rotation_the_standardised_weight_is_binarized() -> None:
     np.testing.assert_allclose(rbnn.before_sign(w), standard(w.numpy()), atol=1e-12)
     assert not hasattr(rbnn, "R1")
     assert rbnn.alpha() is None
-    assert rbnn.figures() == {}
+    assert rbnn.measures() == {}
 
 
 def test_without_adjustment_alpha_is_one() -> None:
@@ -190,7 +190,7 @@ def test_alpha_starts_at_one_and_is_reported() -> None:
     alpha = rbnn.alpha()
     assert alpha is not None
     assert alpha.tolist() == pytest.approx([1.0] * 4)
-    assert method(layer_weight(4, 8, 3, 3), beta_start=-pi / 6).figures() == pytest.approx({"alpha": 0.5})
+    assert method(layer_weight(4, 8, 3, 3), beta_start=-pi / 6).measures() == pytest.approx({"alpha": 0.5})
     assert method(layer_weight(4, 8, 3, 3), beta_decay=0.5).decay_factors() == {"beta": 0.5}
 
 

@@ -8,6 +8,7 @@ import torch
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.functional import as_tensor
 from rbnn.methods import METHODS, Method, against_paper, check_method, create_method, method_names, method_options
+from rbnn.methods.bnn import BNN
 
 W = torch.randn(4, 8, 3, 3, generator=torch.Generator().manual_seed(0))
 
@@ -138,3 +139,13 @@ def test_defaults_are_what_the_papers_and_their_authors_do() -> None:
     """Where earlier versions of this library had something else."""
     assert method_options("rbnn")["rotate_until"] == 1.0
     assert method_options("xnor-net")["gradient"] == "release"
+
+
+def test_a_method_that_calls_its_measures_figures_still_logs_them() -> None:
+    """As docs/extending.md once said."""
+
+    class Earlier(BNN):
+        def figures(self) -> dict[str, float]:
+            return {"alpha": 0.5}
+
+    assert Earlier(W).measures() == {"alpha": 0.5}

@@ -16,7 +16,7 @@ SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7), (128, 32), (16, 32), (32, 16
 
 
 @dataclass(frozen=True)
-class Figure:
+class Speed:
     """One layer on one kind of kernels."""
 
     kernels: str
@@ -63,14 +63,14 @@ def layer(channels: int, side: int) -> Graph:
     return Graph(Input("x"), "y", buffers, operations)
 
 
-def measure(kernels: str, channels: int, side: int, limit: float, threads: int = 1, seconds: float = 0.2) -> Figure:
+def measure(kernels: str, channels: int, side: int, limit: float, threads: int = 1, seconds: float = 0.2) -> Speed:
     """The least time of a layer over about ``seconds``."""
     session = Session(layer(channels, side), threads, kernels)
     image = np.random.default_rng(1).normal(size=(1, channels, side, side)).astype(np.float32)
     once = session.profile(image, repeats=3)[1][1]
     best = session.profile(image, repeats=int(max(seconds / max(once, 1e-6), 3)))[1][1]
     work = channels * channels * 9 * side * side
-    return Figure(kernels, channels, side, 1e3 * best, work / best / 1e9, limit / 1e9)
+    return Speed(kernels, channels, side, 1e3 * best, work / best / 1e9, limit / 1e9)
 
 
 def usable_kernels() -> list[str]:

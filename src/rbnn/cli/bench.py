@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rbnn import _core
-from rbnn.bench.kernels import SHAPES, Figure, measure, usable_kernels
+from rbnn.bench.kernels import SHAPES, Speed, measure, usable_kernels
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.packed.find import find_net, is_packed
 from rbnn.text import as_shape, as_size, plural
@@ -60,29 +60,29 @@ def run(options: Bench) -> None:
 
 
 def _kernels(options: Bench) -> None:
-    figures = []
+    measured = []
     for name in usable_kernels():
         limit = _core.popcount_limit(name, options.seconds)
-        figures += [measure(name, *shape, limit, options.threads, options.seconds) for shape in SHAPES]
+        measured += [measure(name, *shape, limit, options.threads, options.seconds) for shape in SHAPES]
     if options.json:
-        print(json.dumps([asdict(figure) | {"share": figure.share} for figure in figures], indent=1))
+        print(json.dumps([asdict(one) | {"share": one.share} for one in measured], indent=1))
     else:
-        Console().print(_kernel_table(figures, options.threads))
+        Console().print(_kernel_table(measured, options.threads))
 
 
-def _kernel_table(figures: list[Figure], threads: int) -> Table:
+def _kernel_table(measured: list[Speed], threads: int) -> Table:
     table = Table(title=f"3×3 binary layers, everything fused, {plural(threads, 'thread')}")
     table.add_column("kernels")
     for heading in ("channels @ side", "ms", "GMAC/s", "limit of one core", "share"):
         table.add_column(heading, justify="right")
-    for figure in figures:
+    for one in measured:
         table.add_row(
-            figure.kernels,
-            f"{figure.channels} @ {figure.side}",
-            f"{figure.milliseconds:.3f}",
-            f"{figure.gmacs:.0f}",
-            f"{figure.limit:.0f}",
-            f"{figure.share:.0%}",
+            one.kernels,
+            f"{one.channels} @ {one.side}",
+            f"{one.milliseconds:.3f}",
+            f"{one.gmacs:.0f}",
+            f"{one.limit:.0f}",
+            f"{one.share:.0%}",
         )
     return table
 
@@ -107,11 +107,11 @@ def _network(options: Bench, path: Path) -> None:
     with Console(stderr=True).status("building …") as status:
         found = compare(graph, here, options.threads, options.batch, options.seconds, status.update)
     twin = sum(tensor.nbytes for tensor in float_twin(graph).tensors.values())
-    figures = {"net": str(path), "bytes": size, "float_bytes": twin, **found, "left_out": list(left_out.values())}
+    answer = {"net": str(path), "bytes": size, "float_bytes": twin, **found, "left_out": list(left_out.values())}
     if options.json:
-        print(json.dumps(figures, indent=1))
+        print(json.dumps(answer, indent=1))
     else:
-        _print(figures)
+        _print(answer)
 
 
 @contextmanager
@@ -133,29 +133,29 @@ def _as_packed(path: Path) -> Iterator[Path]:
         yield file
 
 
-def _print(figures: dict[str, Any]) -> None:
+def _print(answer: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    batch, threads = plural(figures["batch"], "picture"), plural(figures["threads"], "thread")
-    size = as_shape(figures["input"])
-    table = Table(title=f"{escape(figures['net'])}: {batch} of {size}, {threads}, {figures['kernels']} kernels")
+    batch, threads = plural(answer["batch"], "picture"), plural(answer["threads"], "thread")
+    size = as_shape(answer["input"])
+    table = Table(title=f"{escape(answer['net'])}: {batch} of {size}, {threads}, {answer['kernels']} kernels")
     for heading in ("engine", "numbers"):
         table.add_column(heading)
     for heading in ("best ms", "median ms", "time against ours"):
         table.add_column(heading, justify="right")
-    for row in figures["contenders"]:
+    for row in answer["contenders"]:
         ratio = "" if row["engine"] == "rbnn" else f"{row['ratio']:.2f}×"
         table.add_row(row["engine"], row["numbers"], f"{row['best_ms']:.3f}", f"{row['median_ms']:.3f}", ratio)
     console.print(table)
-    if figures["contenders"][0]["pictures"] == "uint8":
+    if answer["contenders"][0]["pictures"] == "uint8":
         console.print("rbnn was given pictures of bytes, which its first layer takes; the others the same as float32.")
     console.print(
-        f"{as_size(figures['bytes'])}, the float twin {as_size(figures['float_bytes'])}: "
-        f"{figures['float_bytes'] / figures['bytes']:.1f}× smaller."
+        f"{as_size(answer['bytes'])}, the float twin {as_size(answer['float_bytes'])}: "
+        f"{answer['float_bytes'] / answer['bytes']:.1f}× smaller."
     )
-    if binary := figures["openvino_binary"]:
+    if binary := answer["openvino_binary"]:
         console.print(
             f"OpenVINO's binary convolution gives the oracle's sums in {binary['exact']} of {binary['layers']} layers; "
             f"its answers differ from ours by at most {binary['largest_difference']:.2g}."
         )
-    for sentence in figures["left_out"]:
+    for sentence in answer["left_out"]:
         console.print(sentence, markup=False)

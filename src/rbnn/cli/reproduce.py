@@ -141,13 +141,13 @@ class _Watch:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("epochs  {task.fields[figures]}"),
+            TextColumn("epochs  {task.fields[numbers]}"),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )
         self.tasks = [
-            (one, self.bars.add_task(one.name, total=one.config.epochs, figures="", visible=False)) for one in runs
+            (one, self.bars.add_task(one.name, total=one.config.epochs, numbers="", visible=False)) for one in runs
         ]
 
     def __enter__(self) -> "_Watch":
@@ -162,11 +162,11 @@ class _Watch:
             if not one.out.exists():
                 continue
             log = _epochs(one)
-            figures = f"test {log[-1]['top1']:.2f} %" if log else ""
-            self.bars.update(task, completed=len(log), figures=figures, visible=True)
+            numbers = f"test {log[-1]['top1']:.2f} %" if log else ""
+            self.bars.update(task, completed=len(log), numbers=numbers, visible=True)
             if self.bars.disable and len(log) > self.told[one.name]:
                 self.told[one.name] = len(log)
-                print(f"{one.name}: {len(log)} of {one.config.epochs} epochs, {figures}", file=sys.stderr)
+                print(f"{one.name}: {len(log)} of {one.config.epochs} epochs, {numbers}", file=sys.stderr)
 
 
 def _epochs(one: Run) -> list[dict[str, Any]]:

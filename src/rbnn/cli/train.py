@@ -19,7 +19,7 @@ from rbnn.cli._streams import say
 from rbnn.methods import against_paper
 from rbnn.training.checkpoint import LAST
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
-from rbnn.training.layer_figures import mean_figures
+from rbnn.training.layer_measures import mean_measures
 from rbnn.training.loop import Progress, Result, train
 
 HELP = """Train a network.
@@ -67,7 +67,7 @@ class Watch(Progress):
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(),
             console=console,
             disable=not (console.is_terminal and FIRST),
@@ -78,14 +78,14 @@ class Watch(Progress):
             self.bars.console.print(against_paper(config.method, config.options), soft_wrap=True, highlight=False)
         self.batch_size = config.batch_size
         self.steps, self.epochs = steps, config.epochs
-        self.run = self.bars.add_task("run", total=config.epochs * steps, completed=epoch * steps + step, figures="")
+        self.run = self.bars.add_task("run", total=config.epochs * steps, completed=epoch * steps + step, numbers="")
         begins = epoch < config.epochs  # a run that is done has no further epoch to show
-        self.now = self.bars.add_task(f"epoch {epoch}", total=steps, completed=step, figures="", visible=begins)
+        self.now = self.bars.add_task(f"epoch {epoch}", total=steps, completed=step, numbers="", visible=begins)
 
     def step(self, images: int, loss: float, top1: float) -> None:
         speed = (self.bars.tasks[self.run].speed or 0.0) * self.batch_size
-        self.bars.update(self.now, advance=1, figures=f"loss {loss:.3f}  train {top1:.1f} %")
-        self.bars.update(self.run, advance=1, figures=f"{speed:,.0f} images/s")
+        self.bars.update(self.now, advance=1, numbers=f"loss {loss:.3f}  train {top1:.1f} %")
+        self.bars.update(self.run, advance=1, numbers=f"{speed:,.0f} images/s")
 
     def epoch(self, entry: dict[str, Any]) -> None:
         if not self.bars.disable:
@@ -138,13 +138,13 @@ def report(config: TrainConfig, result: Result) -> None:
         }
         table = Table(title=f"binary layers of {config.model}, {config.method}")
         table.add_column("layer", no_wrap=True)
-        shown = [key for key in columns if any(key in figures for figures in layers.values())]
+        shown = [key for key in columns if any(key in measures for measures in layers.values())]
         for key in shown:
             table.add_column(columns[key], justify="right")
-        for name, figures in [*layers.items(), ("mean", mean_figures(layers))]:
+        for name, measures in [*layers.items(), ("mean", mean_measures(layers))]:
             if name == "mean":
                 table.add_section()
-            table.add_row(name, *(_cell(key, figures.get(key)) for key in shown))
+            table.add_row(name, *(_cell(key, measures.get(key)) for key in shown))
         console.print(table)
         console.print(against_paper(config.method, config.options), highlight=False, soft_wrap=True)
     last = result.last

@@ -163,8 +163,12 @@ class Method(nn.Module, ABC):
         factors = scale.expand(len(w))[None].cpu().double().numpy()
         return BinaryForm(weight.signs[None].to(torch.int8).cpu().numpy(), factors)
 
-    def figures(self) -> dict[str, float]:
+    def measures(self) -> dict[str, float]:
         """Numbers of this method worth logging for each layer, such as α."""
+        return self.figures()
+
+    def figures(self) -> dict[str, float]:
+        """What ``measures`` was called before: methods of that time still log."""
         return {}
 
     def decay_factors(self) -> dict[str, float]:

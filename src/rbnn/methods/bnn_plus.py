@@ -66,7 +66,7 @@ class BNNPlus(Method):
         w.clamp_(-1, 1)
         self.alpha.clamp_(min=SMALLEST_SCALE)
 
-    def figures(self) -> dict[str, float]:
+    def measures(self) -> dict[str, float]:
         return {"scale": float(self.alpha.detach().mean())}
 
     def decay_factors(self) -> dict[str, float]:

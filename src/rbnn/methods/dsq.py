@@ -80,5 +80,5 @@ class DSQ(Method):
         self.of_weight.confine()
         self.of_activation.confine()
 
-    def figures(self) -> dict[str, float]:
+    def measures(self) -> dict[str, float]:
         return {"softness": float(self.of_weight.alpha.detach())}

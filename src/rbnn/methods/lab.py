@@ -55,5 +55,5 @@ class LAB(Method):
             self.moment.lerp_(whole(w.grad).square(), 1 - MEMORY)
         w.clamp_(-1, 1)
 
-    def figures(self) -> dict[str, float]:
+    def measures(self) -> dict[str, float]:
         return {"curvature": float(self.moment.sqrt().mean())}

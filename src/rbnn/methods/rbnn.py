@@ -183,7 +183,7 @@ class RBNN(Method):
         self.R2.copy_(r2)
         self.rotated_at.fill_(int(epoch))
 
-    def figures(self) -> dict[str, float]:
+    def measures(self) -> dict[str, float]:
         if self.beta is None:
             return {}
         return {"alpha": sum(abs(sin(b)) for b in self.beta.tolist()) / self.beta.numel()}

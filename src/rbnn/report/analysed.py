@@ -69,7 +69,7 @@ class Analysed:
         """(epoch counted from 1, the layers' values) for each epoch whose log has ``key``."""
         found = []
         for entry in self.run.epochs:
-            values = [figures[key] for figures in entry["layers"].values() if key in figures]
+            values = [measures[key] for measures in entry["layers"].values() if key in measures]
             if values:
                 found.append((entry["epoch"] + 1, values))
         return found

@@ -12,7 +12,7 @@ from rbnn.errors import CheckpointError
 from rbnn.functional import cosine, optimal_scale, quantisation_error, sign
 from rbnn.nn import binary_layers
 from rbnn.report.run_directory import Run
-from rbnn.training.layer_figures import INITIAL, Signs, layer_figures, present_signs
+from rbnn.training.layer_measures import INITIAL, Signs, layer_measures, present_signs
 
 GAUSSIAN_COSINE = sqrt(2 / pi)
 """cos θ of Gaussian weights and their signs, ``E|w| / √E[w²]``: what a layer has without any rotation."""
@@ -81,20 +81,20 @@ def _of_network(run: Run) -> Iterator[Layer]:
     signs = present_signs(model)
     if run.initial is not None and _shapes(run.initial) != _shapes(signs):
         raise CheckpointError(f"{run.path / INITIAL} is of another network: it belongs to this run's first epoch")
-    logged = layer_figures(model, run.initial or signs, signs)
+    logged = layer_measures(model, run.initial or signs, signs)
     for name, layer in binary_layers(model):
         before = layer.method.before_sign(layer.weight).double()
-        bits, figures = sign(before), logged[name]
+        bits, measures = sign(before), logged[name]
         weights, scale = before.flatten().float().numpy(), optimal_scale(before, bits) or 1.0
         yield Layer(
             name,
             tuple(layer.weight.shape),
             cosine(before, bits),
-            figures["angle"],
-            figures["error"],
+            measures["angle"],
+            measures["error"],
             quantisation_error(before, bits),
-            None if run.initial is None else figures["flips"],
-            figures.get("alpha"),
+            None if run.initial is None else measures["flips"],
+            measures.get("alpha"),
             np.histogram(np.clip(weights / scale, EDGES[0], EDGES[-1]), EDGES)[0] / weights.size,
             weights,
             scale,
@@ -102,10 +102,10 @@ def _of_network(run: Run) -> Iterator[Layer]:
 
 
 def _of_log(run: Run) -> Iterator[Layer]:
-    for name, figures in run.epochs[-1]["layers"].items() if run.epochs else ():
-        if {"angle", "error"} <= set(figures):
-            theta, relative = figures["angle"], figures["error"]
-            flips, alpha = figures.get("flips"), figures.get("alpha")
+    for name, measures in run.epochs[-1]["layers"].items() if run.epochs else ():
+        if {"angle", "error"} <= set(measures):
+            theta, relative = measures["angle"], measures["error"]
+            flips, alpha = measures.get("flips"), measures.get("alpha")
             yield Layer(name, (), cos(radians(theta)), theta, relative, None, flips, alpha, None, None)
 
 

@@ -25,7 +25,7 @@ def epoch_rows(runs: Sequence[Analysed]) -> list[tuple[Any, ...]]:
 
 
 def _mean(entry: dict[str, Any], key: str) -> float | None:
-    values = [figures[key] for figures in entry["layers"].values() if key in figures]
+    values = [measures[key] for measures in entry["layers"].values() if key in measures]
     return fmean(values) if values else None
 
 

@@ -8,7 +8,7 @@ from rbnn.errors import CheckpointError
 from rbnn.report.run_names import named_runs
 from rbnn.training.checkpoint import BEST, LAST, Network, load_network
 from rbnn.training.config import CONFIG_NAME, TrainConfig, read_recipe
-from rbnn.training.layer_figures import INITIAL, Signs, load_signs
+from rbnn.training.layer_measures import INITIAL, Signs, load_signs
 from rbnn.training.log import LOG, read_log
 
 

@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class Average:
@@ -26,9 +27,9 @@ class Average:
     @torch.no_grad()
     def update(self, model: nn.Module, steps: int) -> None:
         """After a step of the optimiser, before which there were ``steps``."""
-        share = 1 - min(self.decay, (1 + steps) / (10 + steps))
+        move = get_ema_multi_avg_fn(min(self.decay, (1 + steps) / (10 + steps)))  # type: ignore[no-untyped-call]
         now = _tensors(model, self.names)
-        torch._foreach_lerp_(list(self.values.values()), [now[name].detach() for name in self.values], share)
+        move(list(self.values.values()), [now[name].detach() for name in self.values], steps)
 
     def refresh(self, model: nn.Module) -> nn.Module:
         """The averaged network, with all that is not averaged as ``model`` has it now."""

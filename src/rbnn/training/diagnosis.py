@@ -13,8 +13,7 @@ STANDING_STILL_FROM = 0.01
 
 def gradients_finite(parameters: list[nn.Parameter]) -> bool:
     """One norm per gradient and one comparison: cheap enough for every step."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norms = torch._foreach_norm(gradients)
+    norms = [parameter.grad.norm() for parameter in parameters if parameter.grad is not None]
     return bool(torch.isfinite(torch.stack([norm.to(norms[0]) for norm in norms]).sum()))
 
 
@@ -51,12 +50,12 @@ def broken_output(model: nn.Module, images: Tensor) -> str | None:
     return found[0] if found else None
 
 
-def notices(model: nn.Module, figures: dict[str, dict[str, float]], share_of_peak: float) -> list[str]:
+def notices(model: nn.Module, measures: dict[str, dict[str, float]], share_of_peak: float) -> list[str]:
     """What the log says about binary layers that have stopped learning, one sentence each.  ``share_of_peak`` is the
     learning rate over its largest."""
     sentences = []
     for name, layer in binary_layers(model):
-        if figures[name]["epoch_flips"] == 0 and share_of_peak >= STANDING_STILL_FROM:
+        if measures[name]["epoch_flips"] == 0 and share_of_peak >= STANDING_STILL_FROM:
             sentences.append(f"no sign of {name} changed in this epoch")
         if constant := constant_filters(layer.weight):
             sentences.append(f"{constant} of {len(layer.weight)} filters of {name} are constant, so are their signs")

@@ -13,7 +13,7 @@ from rbnn.files import is_leftover, remove_leftovers
 from rbnn.training.checkpoint import BEST, LAST, PREVIOUS
 from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, difference, read_recipe, with_all_options
 from rbnn.training.distributed import Processes
-from rbnn.training.layer_figures import INITIAL
+from rbnn.training.layer_measures import INITIAL
 from rbnn.training.log import LOG
 
 try:

@@ -18,7 +18,7 @@ LARGEST_NUMBER = 1e30
 """Beyond any loss that training survives; figures are drawn and averages made of them."""
 MOST_EPOCHS = 1 << 31
 NUMBERS = ("lr", "loss", "train_top1", "test_loss", "top1", "top5")
-"""What every epoch of a log has, beside the figures of its layers.  The last three are of the test set.  In a run with
+"""What every epoch of a log has, beside the measures of its layers.  The last three are of the test set.  In a run with
 held-out images (``evaluated_on`` is ``validation``) they are of those, and its last epoch has ``last_test_top1``."""
 
 
@@ -52,8 +52,8 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 def _check(entry: dict[str, Any], path: Path) -> None:
     layers = entry.get("layers")
     numbers = [entry.get(key) for key in NUMBERS]
-    if isinstance(layers, dict) and all(isinstance(figures, dict) for figures in layers.values()):
-        numbers += [value for figures in layers.values() for value in figures.values()]
+    if isinstance(layers, dict) and all(isinstance(measures, dict) for measures in layers.values()):
+        numbers += [value for measures in layers.values() for value in measures.values()]
     else:
         numbers.append(None)
     if not all(_is_number(number) for number in numbers):
@@ -119,8 +119,8 @@ def _tensorboard(directory: Path, first_epoch: int, config: TrainConfig) -> Any:
 
 
 def _scalars(entry: dict[str, Any]) -> list[tuple[str, float]]:
-    """TensorBoard groups curves by what stands before the slash: one group per figure, one curve per layer."""
+    """TensorBoard groups curves by what stands before the slash: one group per measure, one curve per layer."""
     scalars = [(f"run/{key}", value) for key, value in entry.items() if isinstance(value, float)]
-    for layer, figures in entry["layers"].items():
-        scalars += [(f"{key}/{layer}", value) for key, value in figures.items()]
+    for layer, measures in entry["layers"].items():
+        scalars += [(f"{key}/{layer}", value) for key, value in measures.items()]
     return scalars

@@ -31,7 +31,7 @@ from rbnn.training.distributed import Processes, all_reduce_batch_norm_, process
 from rbnn.training.evaluate import evaluate
 from rbnn.training.forward import Forward
 from rbnn.training.held_out import split
-from rbnn.training.layer_figures import INITIAL, initial_signs, layer_figures, present_signs, save_signs
+from rbnn.training.layer_measures import INITIAL, initial_signs, layer_measures, present_signs, save_signs
 from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
 from rbnn.training.resume import Stopped, fingerprint, read_stopped
@@ -376,7 +376,7 @@ class _Run:
         if not isfinite(tested["loss"]):
             raise self._diverged(f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch}")
         if self.log is not None:
-            layers = layer_figures(kept, self.initial, self.previous)
+            layers = layer_measures(kept, self.initial, self.previous)
             entry = {
                 "epoch": self.epoch,
                 **({"method": against_paper(self.config.method, self.config.options)} if self.epoch == 0 else {}),

@@ -15,7 +15,7 @@ from rbnn.training.checkpoint import LAST, PREVIOUS, load_last
 from rbnn.training.checkpoint_schema import Place, check_description, check_place, check_tables, check_weights
 from rbnn.training.config import TrainConfig, as_table, difference, with_all_options
 from rbnn.training.contract import InputContract
-from rbnn.training.layer_figures import INITIAL, Signs, load_signs
+from rbnn.training.layer_measures import INITIAL, Signs, load_signs
 from rbnn.training.log import LOG, read_log
 
 

@@ -43,21 +43,21 @@ def present_signs(model: nn.Module) -> Signs:
 
 
 @torch.no_grad()
-def layer_figures(model: nn.Module, initial: Signs, previous: Signs) -> dict[str, dict[str, float]]:
+def layer_measures(model: nn.Module, initial: Signs, previous: Signs) -> dict[str, dict[str, float]]:
     """Per layer: angle between the weight before sign and its signs (degrees), relative quantisation error, share of
     signs that differ from the start and from the last epoch's end, and what the method adds (α)."""
-    figures = {}
+    measures = {}
     for name, layer in binary_layers(model):
         before = layer.method.before_sign(layer.weight)
         signs = sign(before)
-        figures[name] = {
+        measures[name] = {
             "angle": angle(before, signs),
             "error": relative_quantisation_error(before, signs),
             "flips": _flips(initial[name], signs),
             "epoch_flips": _flips(previous[name], signs),
-            **layer.method.figures(),
+            **layer.method.measures(),
         }
-    return figures
+    return measures
 
 
 def _flips(before: NDArray[np.uint64], signs: Tensor) -> float:
@@ -67,10 +67,10 @@ def _flips(before: NDArray[np.uint64], signs: Tensor) -> float:
     return flip_rate(torch.from_numpy(bits).bool(), rows)
 
 
-def mean_figures(figures: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Each figure averaged over the layers."""
-    keys = {key for layer in figures.values() for key in layer}
-    rows = {key: [layer[key] for layer in figures.values() if key in layer] for key in sorted(keys)}
+def mean_measures(measures: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Each measure averaged over the layers."""
+    keys = {key for layer in measures.values() for key in layer}
+    rows = {key: [layer[key] for layer in measures.values() if key in layer] for key in sorted(keys)}
     return {key: sum(values) / len(values) for key, values in rows.items()}
 
 
