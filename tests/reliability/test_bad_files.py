@@ -76,7 +76,7 @@ COMMANDS = {
     "reproduce": Command([*REPRODUCE, "--out", "BAD"], "tables/last.pt"),
     "reproduce, its log": Command([*REPRODUCE, "--out", "BAD"], "tables/log.jsonl"),
 }
-WITHOUT_FILES = {"models", "methods"}
+WITHOUT_FILES = {"models", "methods", "recipes"}
 
 
 def rewritten_checkpoint(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:

@@ -1,0 +1,85 @@
+"""`rbnn recipes`: the recipes that come with rbnn: what each is for, and what is known to come of it."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """The recipes that `rbnn train NAME` takes by name: what each is for, its network, method, data and epochs, and
+    what is known to come of it, in the paper or measured by us.
+
+    Example: rbnn recipes digits
+    """
+
+    name: tyro.conf.Positional[str] = ""
+    """One recipe, as it is written, with the reasons for its numbers; by default all of them, listed."""
+    json: bool = False
+    """Print JSON: name, purpose, model, method, data, epochs, result."""
+
+
+def run(options: Recipes) -> None:
+    """List them, or show one."""
+    from rbnn.errors import UnknownName
+    from rbnn.training.config import bundled_recipes
+
+    paths = {path.stem: path for path in bundled_recipes().glob("*.toml")}
+    if options.name and options.name not in paths:
+        raise UnknownName("recipe", options.name, paths)
+    rows = [_row(path) for name, path in sorted(paths.items()) if options.name in ("", name)]
+    if options.json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif options.name:
+        print(paths[options.name].read_text(encoding="utf-8"), end="")
+        print(f"\n# rbnn train {options.name}")
+    else:
+        _list(rows)
+
+
+def _row(path: Path) -> dict[str, str | int]:
+    from rbnn.training.config import read_recipe
+
+    config = read_recipe(path)
+    said = paragraphs(path)
+    measured = [text.removeprefix("Measured: ") for text in said if text.startswith("Measured: ")]
+    published = re.search(r"\S+ % (?:top-1 (?:and \S+ % top-5 )?)?in the paper", said[0])
+    return {
+        "name": path.stem,
+        "purpose": said[0],
+        "model": config.model,
+        "method": config.method,
+        "data": config.data,
+        "epochs": config.epochs,
+        "result": measured[0] if measured else published.group() if published else "",
+    }
+
+
+def paragraphs(path: Path) -> list[str]:
+    """Of the comment at the top of a recipe, each as one line: first what it is for; ``Measured: …`` where we know."""
+    head = re.match(r"(#[^\n]*\n)+", path.read_text(encoding="utf-8"))
+    lines = head.group().splitlines() if head else []
+    text = "\n".join(line.removeprefix("#").strip() for line in lines)
+    return [" ".join(each.split()) for each in text.split("\n\n")]
+
+
+def _list(rows: list[dict[str, str | int]]) -> None:
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    table = Table(Column("recipe", no_wrap=True, min_width=max(len(str(row["name"])) for row in rows)))
+    for head in ("network, method, data", "epochs", "known result"):
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        what = f"{row['model']}, {row['method']}, {row['data']}"
+        table.add_row(str(row["name"]), what, str(row["epochs"]), str(row["result"]).partition(" (")[0])
+    console = Console()
+    console.print(table)
+    console.print(
+        "The names with -cpu are short runs for a CPU; the other ones of cifar10 and imagenet are rows of the paper's "
+        "tables, with its epochs. `rbnn recipes NAME` shows one with its reasons.",
+        highlight=False,
+    )
