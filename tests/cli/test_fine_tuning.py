@@ -5,31 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
+from digit_files import CLASSES, pictures
 
-from rbnn import data
 from rbnn.cli import main
 from rbnn.nn import binary_layers
 from rbnn.packed import pretrained
 from rbnn.training.checkpoint import load_network
 
-CLASSES = "0", "1", "7"
 DIGITS = "resnet20-bireal-digits"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three classes of pictures in files."""
-    root = tmp_path_factory.mktemp("pictures")
-    for split, name, count in (("train", "train", 32), ("test", "val", 20)):
-        pictures = data.load("digits", None, split)
-        for label in CLASSES:
-            (root / name / label).mkdir(parents=True)
-            chosen = [i for i, each in enumerate(pictures.labels) if str(each) == label][:count]
-            for index in chosen:
-                picture = Image.fromarray(pictures.images[index, :, :, 0]).resize((32, 32))
-                picture.convert("RGB").save(root / name / label / f"{index}.png")
-    return root
+    return pictures(tmp_path_factory.mktemp("pictures"), 32, 20)
 
 
 def entries(run: Path) -> list[dict[str, object]]:

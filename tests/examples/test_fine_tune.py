@@ -5,26 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from PIL import Image
+from digit_files import CLASSES, pictures
 
-from rbnn import data
 from rbnn.packed.session import Session
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CLASSES = "0", "1", "7"
-
-
-def pictures(root: Path, train: int, val: int) -> Path:
-    """Three classes of handwritten digits in picture files."""
-    for split, name, count in (("train", "train", train), ("test", "val", val)):
-        digits = data.load("digits", None, split)
-        for label in CLASSES:
-            (root / name / label).mkdir(parents=True)
-            chosen = [i for i, each in enumerate(digits.labels) if str(each) == label][:count]
-            for index in chosen:
-                picture = Image.fromarray(digits.images[index, :, :, 0]).resize((32, 32))
-                picture.convert("RGB").save(root / name / label / f"{index}.png")
-    return root
 
 
 def test_three_classes_of_your_own(tmp_path: Path) -> None:

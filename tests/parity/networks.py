@@ -8,6 +8,19 @@ from torch import Tensor, nn
 import rbnn
 from rbnn.models import RPReLU
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "xnor-net with K": {"k_map": True},
+    "xnor++ case 1": {"case": 1},
+    "xnor++ case 2": {"case": 2},
+    "xnor++ case 3": {"case": 3},
+    "dorefa 1/2": {"activation_bits": 2},
+    "abc-net 3x2": {"weight_bases": 3, "activation_bases": 2},
+    "rbnn not standardised": {"standardise": False},
+    "rbnn scaled": {"standardise": False, "scaled": True},
+    "rbnn ede": {"estimator": "ede"},
+}
+"""Options that change what inference needs, on one network each."""
+
 
 def random_norms(model: nn.Module) -> nn.Module:
     """Statistics and gammas at random; in each norm one gamma 0, one 1e-8, one −1e-8, half of the others negative."""

@@ -5,26 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from networks import network, pictures
+from networks import VARIANTS, network, pictures
 
 import rbnn
 from rbnn.exporting import ExportReport
 from rbnn.methods import method_names
 from rbnn.models import ACTIVATIONS, SHORTCUTS, model_names
 from rbnn.packed.session import Session
-
-VARIANTS: dict[str, dict[str, Any]] = {
-    "xnor-net with K": {"k_map": True},
-    "xnor++ case 1": {"case": 1},
-    "xnor++ case 2": {"case": 2},
-    "xnor++ case 3": {"case": 3},
-    "dorefa 1/2": {"activation_bits": 2},
-    "abc-net 3x2": {"weight_bases": 3, "activation_bases": 2},
-    "rbnn not standardised": {"standardise": False},
-    "rbnn scaled": {"standardise": False, "scaled": True},
-    "rbnn ede": {"estimator": "ede"},
-}
-"""Options that change what inference needs, on one network each."""
 
 
 def parity(path: Path, name: str, method: str, size: int, count: int, **options: Any) -> ExportReport:

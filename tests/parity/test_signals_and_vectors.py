@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from networks import random_norms
+from networks import VARIANTS, random_norms
 from torch import Tensor, nn
 
 import rbnn
@@ -17,15 +17,6 @@ from rbnn.packed.session import Session
 
 CHANNELS, LENGTH = 6, 101
 METHODS = [name for name in method_names() if name != "float"]
-VARIANTS: dict[str, dict[str, Any]] = {
-    "xnor-net with K": {"k_map": True},
-    "xnor++ case 1": {"case": 1},
-    "xnor++ case 2": {"case": 2},
-    "xnor++ case 3": {"case": 3},
-    "dorefa 1/2": {"activation_bits": 2},
-    "abc-net 3x2": {"weight_bases": 3, "activation_bases": 2},
-    "rbnn not standardised": {"standardise": False},
-}
 
 
 class Block(nn.Module):

@@ -1,6 +1,5 @@
 """A table of the user's own: a TOML file with rows, their options and published numbers."""
 
-import tomllib
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from rbnn.methods import check_method, method_options
 from rbnn.models import model_names
 from rbnn.reproduce.tables import OURS, TABLES, PaperTable, Row
 from rbnn.text import quoted
-from rbnn.training.config import LARGEST_RECIPE
+from rbnn.training.config import read_toml
 
 TABLE: dict[str, Any] = {"title": "", "data": "cifar10", "epochs": 120, "batch_size": 256, "warmup": 5, "rows": []}
 """Keys of the file, and what they are by default."""
@@ -22,14 +21,7 @@ NEEDED = ("name", "model", "method")
 
 def read_table(path: Path) -> PaperTable:
     """The table that a file describes, checked as a whole."""
-    try:
-        if path.stat().st_size > LARGEST_RECIPE:
-            raise ConfigError(f"{path} is no table: those have at most {LARGEST_RECIPE:,} bytes")
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read table {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"table {path} is not valid TOML: {error}") from None
+    table = read_toml(path, "table")
     if path.stem in TABLES:
         raise ConfigError(f"{path} is called like a table of rbnn's own, {path.stem!r}: rename it")
     found = TABLE | {"title": path.stem} | _checked(table, TABLE, f"table {path}")

@@ -257,15 +257,19 @@ def from_table(table: dict[str, Any], base: TrainConfig | None = None, source: s
 
 def read_recipe(path: Path) -> TrainConfig:
     """The run that a TOML file describes; keys that it leaves out have their defaults."""
+    return from_table(read_toml(path, "recipe"), source=f"recipe {path}")
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """A TOML file that the user wrote, of ordinary size."""
     try:
         if path.stat().st_size > LARGEST_RECIPE:
-            raise ConfigError(f"{path} is no recipe: those have at most {LARGEST_RECIPE:,} bytes")
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+            raise ConfigError(f"{path} is no {what}: those have at most {LARGEST_RECIPE:,} bytes")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"cannot read recipe {path}: {error.strerror or error}") from None
+        raise ConfigError(f"cannot read {what} {path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"recipe {path} is not valid TOML: {error}") from None
-    return from_table(table, source=f"recipe {path}")
+        raise ConfigError(f"{what} {path} is not valid TOML: {error}") from None
 
 
 def find_recipe(name: str) -> Path:
