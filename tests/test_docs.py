@@ -134,3 +134,30 @@ def test_links_between_documents(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (path.parent / target).exists(), target
+
+
+def named(row: str) -> set[str]:
+    return set(re.findall(r"`([\w.*]+)`", row))
+
+
+def test_every_module_is_on_the_map() -> None:
+    rows = re.findall(r"^\| `src/(rbnn/[\w/]*)` \| (.*) \|$", CONTRIBUTING, re.MULTILINE)
+    listed = {f"{room}{name}" for room, row in rows for name in named(row)}
+    package = ROOT / "src" / "rbnn"
+    modules = {path.relative_to(ROOT / "src").with_suffix("").as_posix() for path in package.rglob("*.py")}
+    assert listed == {name for name in modules if not name.endswith(("__init__", "__main__"))}
+
+
+def test_every_file_of_the_engine_is_listed() -> None:
+    table = (ROOT / "docs" / "engine.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    listed: set[Path] = set()
+    folder = ""
+    for line in table.splitlines():
+        if row := re.match(r"\| (?:`(\w+)/`)? ?\| (`.*?`) \| ", line):
+            folder = row[1] or folder
+            for name in named(row[2]):
+                pattern = name if name.endswith(".h") else f"{name}.*"
+                found = set((ROOT / "csrc" / folder).glob(pattern))
+                assert found, f"{folder}/{name} is no file of csrc/"
+                listed |= found
+    assert listed == {path for path in (ROOT / "csrc").rglob("*") if path.suffix in (".cpp", ".h")}
