@@ -25,7 +25,9 @@ class Analysed:
 
     run: Run
     number: int
-    """Its place in the report, which decides its colour."""
+    """The place of its row in the report, which decides its colour: runs that differ in their seed alone share it."""
+    row: str
+    """The name of its row; its own where no other run differs in the seed alone."""
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from rbnn.report.drawing import INK, RUNS, SIZE, STEPS, WIDTH, colour, crowded, 
 from rbnn.report.gradients import GRID as POINTS
 from rbnn.report.gradients import PROGRESS, Gradient
 from rbnn.report.layers import EDGES, Layer
+from rbnn.report.seeds import Points, band
 from rbnn.text import shorten
 
 HIGHEST = 4.0
@@ -49,29 +50,53 @@ def curve(runs: Sequence[Analysed], key: str, title: str, unit: str, caption: st
         for each in runs
         for entry in each.run.epochs
     ]
-    if crowded(runs):
+    together = by_row(runs)
+    if crowded(together):
         second = None
 
+    def over_epochs(some: Sequence[Analysed], key: str) -> list[Points]:
+        return [[(entry["epoch"] + 1, entry[key]) for entry in each.run.epochs] for each in some]
+
     def draw() -> Drawing:
-        with drawing(SIZE[0], height(len(runs))) as made:
+        with drawing(SIZE[0], height(len(together))) as made:
             axes = made.subplots()
             ends = []
-            for each in runs:
-                epochs, shade = [entry["epoch"] + 1 for entry in each.run.epochs], colour(each.number)
-                marker = "o" if len(epochs) == 1 else None
-                values = [entry[number] for entry in each.run.epochs]
-                axes.plot(epochs, values, color=shade, linestyle=dash(each.number), linewidth=2.0, marker=marker)
+            for some in together:
+                shade, line = colour(some[0].number), dash(some[0].number)
+                last = _plot(axes, over_epochs(some, number), color=shade, linestyle=line, linewidth=2.0)
                 if second:
-                    values = [entry[second[0]] for entry in each.run.epochs]
-                    axes.plot(epochs, values, color=shade, linestyle=(0, (1, 1.5)), linewidth=1.2, marker=marker)
-                ends.append((each.run.epochs[-1][number], each.name, shade, dash(each.number)))
+                    dotted = {"linestyle": (0, (1, 1.5)), "linewidth": 1.2}
+                    _plot(axes, over_epochs(some, second[0]), shaded=False, color=shade, **dotted)
+                ends.append((last, some[0].row, shade, line))
             _over_epochs(axes, unit)
             name_lines(axes, ends)
         return made
 
-    return Figure(
-        key, title, " ".join([caption, second[1] if second else ""]).strip(), ("run", "epoch", *drawn), rows, draw
-    )
+    words = " ".join([caption, *([second[1]] if second else []), *_about_bands(runs)])
+    return Figure(key, title, words, ("run", "epoch", *drawn), rows, draw)
+
+
+def by_row(runs: Sequence[Analysed]) -> list[list[Analysed]]:
+    """Runs that differ in their seed alone, together."""
+    rows: dict[int, list[Analysed]] = {}
+    for each in runs:
+        rows.setdefault(each.number, []).append(each)
+    return list(rows.values())
+
+
+def _about_bands(runs: Sequence[Analysed]) -> list[str]:
+    several = len(by_row(runs)) < len(runs)
+    said = "Runs that differ in their seed alone are one line, their mean, with a band from the least to the largest."
+    return [said] if several else []
+
+
+def _plot(axes: Axes, lines: list[Points], shaded: bool = True, **style: Any) -> float:
+    """The mean of the lines, and if there are several a band; returns where the mean ends."""
+    places, means, least, most = zip(*band(lines), strict=True)
+    axes.plot(places, means, **{"marker": "o" if len(places) == 1 else None} | style)
+    if len(lines) > 1 and shaded:
+        axes.fill_between(places, least, most, color=style["color"], alpha=0.18, linewidth=0)
+    return float(means[-1])
 
 
 def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: str, caption: str, factor: float = 1.0,
@@ -87,29 +112,35 @@ def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: st
         if number in figures
     ]
 
+    together = by_row([each for each, _ in series])
+    of_run = {each.name: points for each, points in series}
+
     def draw() -> Drawing:
-        with drawing(SIZE[0], height(len(series))) as made:
+        with drawing(SIZE[0], height(len(together))) as made:
             axes = made.subplots()
             ends = []
-            for each, points in series:
-                epochs, shade = [epoch for epoch, _ in points], colour(each.number)
-                means = [factor * sum(values) / len(values) for _, values in points]
-                if not crowded(series):
-                    least = [factor * min(values) for _, values in points]
-                    most = [factor * max(values) for _, values in points]
-                    axes.fill_between(epochs, least, most, color=shade, alpha=0.18, linewidth=0)
-                axes.plot(epochs, means, color=shade, linestyle=dash(each.number), linewidth=2.0,
-                          marker="o" if len(epochs) == 1 else None)  # fmt: skip
-                ends.append((means[-1], each.name, shade, dash(each.number)))
+            for some in together:
+                shade, line = colour(some[0].number), dash(some[0].number)
+                points = [
+                    (float(epoch), factor * value)
+                    for each in some
+                    for epoch, values in of_run[each.name]
+                    for value in values
+                ]
+                # Layers and seeds alike: each point is a line of its own.
+                last = _plot(axes, [[point] for point in points], not crowded(together), color=shade, linestyle=line,
+                             linewidth=2.0)  # fmt: skip
+                ends.append((last, some[0].row, shade, line))
             _over_epochs(axes, unit)
             if limits is not None:
                 axes.set_ylim(limits)
             name_lines(axes, ends)
         return made
 
-    lines = (
-        "Mean of the layers." if crowded(series) else "Line: mean of the layers; band: from the least to the largest."
-    )
+    of = "layers and seeds" if len(together) < len(series) else "layers"
+    lines = f"Mean of the {of}."
+    if not crowded(together):
+        lines = f"Line: mean of the {of}; band: from the least to the largest."
     return Figure(key, title, f"{caption} {lines}", ("run", "epoch", "layer", number), rows, draw)
 
 
@@ -127,21 +158,30 @@ def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float
     names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
     series = [(each, [(layer.name, value(layer)) for layer in each.layers]) for each in runs]
     rows = [(each.name, name, number) for each, points in series for name, number in points if number is not None]
+    of_run = {each.name: points for each, points in series}
+    together = by_row(runs)
 
     def draw() -> Drawing:
-        with drawing(SIZE[0], height(len(series) + 1) + 0.5) as made:
+        with drawing(SIZE[0], height(len(together) + 1) + 0.5) as made:
             axes = made.subplots()
             ends = []
             if reference is not None:
                 dotted = (0, (1, 2))
                 axes.axhline(factor * reference[0], color=INK, linestyle=dotted, linewidth=1.2)
                 ends.append((factor * reference[0], reference[1], INK, dotted))
-            for each, points in series:
-                known = [(names.index(name), factor * number) for name, number in points if number is not None]
-                if known:
-                    places, numbers = zip(*known, strict=True)
-                    axes.plot(places, numbers, color=colour(each.number), linestyle=dash(each.number), marker="o")
-                    ends.append((numbers[-1], each.name, colour(each.number), dash(each.number)))
+            for some in together:
+                shade, line = colour(some[0].number), dash(some[0].number)
+                known = [
+                    [
+                        (float(names.index(name)), factor * number)
+                        for name, number in of_run[each.name]
+                        if number is not None
+                    ]
+                    for each in some
+                ]
+                if any(known):
+                    last = _plot(axes, [points for points in known if points], color=shade, linestyle=line, marker="o")
+                    ends.append((last, some[0].row, shade, line))
             if bottom is not None:
                 top = axes.get_ylim()[1]
                 axes.set_ylim(bottom, top + 0.03 * (top - bottom))
@@ -154,7 +194,7 @@ def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float
             name_lines(axes, ends)
         return made
 
-    return Figure(key, title, caption, ("run", "layer", key), rows, draw)
+    return Figure(key, title, " ".join([caption, *_about_bands(runs)]), ("run", "layer", key), rows, draw)
 
 
 def _over_layers(axes: Axes, names: list[str]) -> None:
@@ -175,6 +215,7 @@ def _without_prefix(names: list[str]) -> list[str]:
 def histograms(runs: Sequence[Analysed]) -> Figure:
     """Weights before binarization: a panel for each layer with all runs, or for each of many runs with all layers."""
     runs = [each for each in runs if any(layer.histogram is not None for layer in each.layers)]
+    together = by_row(runs)
     names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
     titles = dict(zip(names, _without_prefix(names), strict=True))
     rows: list[tuple[Any, ...]] = []
@@ -182,7 +223,7 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
     for each in runs:
         for layer in each.layers:
             if layer.histogram is not None:
-                title = each.name if crowded(runs) else titles[layer.name]
+                title = each.name if crowded(together) else titles[layer.name]
                 panels.setdefault(title, []).append((each, layer.histogram))
                 bins = zip(EDGES[:-1].tolist(), EDGES[1:].tolist(), layer.histogram.tolist(), strict=True)
                 rows += [(each.name, layer.name, *each_bin) for each_bin in bins]
@@ -191,7 +232,7 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
         for each, counts in panels[title]:
             if len(runs) == 1:  # several would cover each other
                 axes.stairs(counts, EDGES, color=colour(each.number), fill=True, alpha=0.18, linewidth=0)
-            axes.stairs(counts, EDGES, color=colour(each.number), linewidth=0.6 if crowded(runs) else 1.4)
+            axes.stairs(counts, EDGES, color=colour(each.number), linewidth=0.6 if crowded(together) else 1.4)
         axes.set_xlim(-3, 3)
         axes.set_xticks([-2, -1, 0, 1, 2], ["", "−1", "0", "+1", ""])
         axes.set_yticks([])
@@ -217,8 +258,8 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
                     panel(axes, title)
                 else:
                     axes.set_axis_off()
-            if not crowded(runs):
-                handles = [axes.plot([], [], color=colour(each.number), label=each.name)[0] for each in runs]
+            if not crowded(together):
+                handles = [axes.plot([], [], color=colour(some[0].number), label=some[0].row)[0] for some in together]
                 made.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, labelcolor="linecolor")
         return made
 
@@ -227,7 +268,7 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
         "bits stand at ±1. Two separate hills at −1 and +1 with nothing at 0 lose little when they become bits; one "
         "hill around 0 loses much. Figure 6 of the paper: XNOR-Net has one hill, RBNN two."
     )
-    title = "Histogram of each run, a line for each layer" if crowded(runs) else "Histogram of each layer"
+    title = "Histogram of each run, a line for each layer" if crowded(together) else "Histogram of each layer"
     columns = "run", "layer", "low", "high", "share"
     return Figure("histograms", title, caption, columns, rows, draw, tuple((name, small(name)) for name in panels))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import jinja2
@@ -16,12 +17,13 @@ from rbnn.files import write_whole
 from rbnn.methods import method_options
 from rbnn.report.analysed import Analysed, Timed, packed_files, time_packed
 from rbnn.report.drawing import RUNS, as_png, as_svg, inline
-from rbnn.report.figures import Figure
+from rbnn.report.figures import Figure, by_row
 from rbnn.report.findings import findings, findings_of
 from rbnn.report.log_tables import EPOCH, LAYER, epoch_rows, layer_rows
 from rbnn.report.paper_figures import SHOWN, claims
 from rbnn.report.run_directory import read_runs
 from rbnn.report.sections import Section, networks, sections
+from rbnn.report.seeds import mean_and_deviation, rows_of
 from rbnn.text import printable
 from rbnn.training.config import as_table
 
@@ -42,11 +44,56 @@ class Report:
         return [figure for section in self.sections for figure in section.figures]
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line of the summary: a run, or those that differ in their seed alone, with mean and deviation."""
+
+    runs: list[Analysed]
+
+    @property
+    def first(self) -> Analysed:
+        return self.runs[0]
+
+    @property
+    def name(self) -> str:
+        return self.first.name if len(self.runs) == 1 else f"{self.first.row} ({len(self.runs)} seeds)"
+
+    @property
+    def best(self) -> str:
+        return mean_and_deviation([each.best()["top1"] for each in self.runs if each.run.epochs], 2)
+
+    @property
+    def last(self) -> str:
+        return mean_and_deviation([each.run.epochs[-1]["top1"] for each in self.runs if each.run.epochs], 2)
+
+    @property
+    def epochs(self) -> str:
+        counts = dict.fromkeys(len(each.run.epochs) for each in self.runs)
+        return f"{', '.join(map(str, counts))} of {self.first.run.config.epochs}"
+
+    @property
+    def angle(self) -> str:
+        return mean_and_deviation([fmean(layer.angle for layer in e.layers) for e in self.runs if e.layers], 1)
+
+    @property
+    def error(self) -> str:
+        return mean_and_deviation([fmean(layer.relative_error for layer in e.layers) for e in self.runs if e.layers], 3)
+
+    @property
+    def kilobytes(self) -> str:
+        return f"{self.first.costs.bytes / 1000:.1f}" if self.first.costs else "–"
+
+    @property
+    def measured(self) -> str:
+        return ", ".join(dict.fromkeys(each.run.measured for each in self.runs if each.layers)) or "–"
+
+
 def read(paths: Sequence[Path], packed: Sequence[Path] = ()) -> Report:
     """Reads and measures runs, and times the packed networks given or found beside them."""
     runs = read_runs(list(paths))
     times = [time_packed(path, printable(name)) for path, name in packed_files(runs, list(packed))]
-    return Report([Analysed(run, number) for number, run in enumerate(runs)], times)
+    place = {id(run): (number, row.name) for number, row in enumerate(rows_of(runs)) for run in row.runs}
+    return Report([Analysed(run, *place[id(run)]) for run in runs], times)
 
 
 def write_page(report: Report, path: Path) -> None:
@@ -54,10 +101,12 @@ def write_page(report: Report, path: Path) -> None:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters["joined"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")
     template = environment.from_string(files("rbnn.report").joinpath("page.html.jinja").read_text("utf-8"))
+    rows = [Line(some) for some in by_row(report.runs)]
     checked = {(claim.run, claim.figure): claim for claim in claims(report.runs)}
     page = template.render(
         version=__version__,
         runs=report.runs,
+        rows=rows,
         colours=len(RUNS),
         sections=[(section, [_drawn(figure) for figure in section.figures]) for section in report.sections],
         overall=findings(report.runs, report.times),
@@ -70,7 +119,7 @@ def write_page(report: Report, path: Path) -> None:
         compared=any(figure == "2a" for _, figure in checked),
         layers=[each for each in report.runs if each.layers],
         networks=networks(report.runs),
-        settings=_settings(report.runs),
+        settings=_settings(rows),
     )
     write_whole(path, lambda file: file.write(printable(page).encode()))
 
@@ -109,13 +158,17 @@ def _drawn(figure: Figure) -> dict[str, Any]:
     return {"figure": figure, "panels": panels, "svg": "" if panels else inline(figure.draw(), figure.key, label)}
 
 
-def _settings(runs: list[Analysed]) -> list[tuple[str, list[str], bool]]:
-    """Every field of the configuration and of the methods' options: (name, each run's value, whether they differ)."""
-    tables = []
-    for each in runs:
-        table = as_table(each.run.config)
-        options = method_options(each.run.config.method) | table.pop("options")
-        tables.append(table | {f"options.{key}": value for key, value in options.items()})
+def _settings(lines: list[Line]) -> list[tuple[str, list[str], bool]]:
+    """Every field of the configuration and of the methods' options: (name, each line's value, whether they differ)."""
+    tables: list[dict[str, str]] = []
+    for line in lines:
+        of_runs = []
+        for each in line.runs:
+            table = as_table(each.run.config)
+            options = method_options(each.run.config.method) | table.pop("options")
+            of_runs.append(table | {f"options.{key}": value for key, value in options.items()})
+        fields = list(dict.fromkeys(key for table in of_runs for key in table))
+        tables.append({key: ", ".join(dict.fromkeys(str(table.get(key, "–")) for table in of_runs)) for key in fields})
     keys = list(dict.fromkeys(key for table in tables for key in table))
-    rows = [(key, [str(table.get(key, "–")) for table in tables]) for key in keys]
+    rows = [(key, [table.get(key, "–") for table in tables]) for key in keys]
     return [(key, values, len(set(values)) > 1) for key, values in rows]
