@@ -55,12 +55,15 @@ def plural(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
-def listed(named: Sequence[str], most: int = 4, of: int = 0) -> str:
+MOST_NAMED = 4
+
+
+def listed(named: Sequence[str], of: int = 0) -> str:
     """The first few, and how many more there are; ``all runs`` where they are all of several."""
     if len(named) == of > 1:
         return "all runs"
-    more = [f"{len(named) - most} more"] if len(named) > most else []
-    return ", ".join([*named[:most], *more])
+    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+    return ", ".join([*named[:MOST_NAMED], *more])
 
 
 def as_range(values: Sequence[float], factor: float, unit: str, digits: int = 1) -> str:

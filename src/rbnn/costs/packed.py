@@ -12,8 +12,8 @@ from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
 from rbnn.packed.session import Session
 
-LONGEST_PROFILE = 5.0
-"""Seconds, about: a large network is run less often."""
+MOST_REPEATS, LONGEST_PROFILE = 50, 5.0
+"""Times, and seconds, about: a large network is run less often."""
 CLOCK = 1e-9
 """Seconds that the clock can tell apart: nothing takes less."""
 
@@ -74,15 +74,15 @@ class PackedCosts:
         return float(sum(each.seconds for each in operations) / max(self.seconds, CLOCK))
 
 
-def packed_costs(graph: Graph, file_bytes: int, threads: int = 1, repeats: int = 50) -> PackedCosts:
-    """Counts, and times on this machine of a picture of noise."""
-    session = Session(graph, threads)
+def packed_costs(graph: Graph, file_bytes: int) -> PackedCosts:
+    """Counts, and times on one thread of this machine of a picture of noise."""
+    session = Session(graph)
     image = np.random.default_rng(0).normal(size=(1, *session.input_shape)).astype(np.float32)
     seen: set[int] = set()
     found = []
     start = time.perf_counter()
     session.profile(image, 1)
-    repeats = int(max(1, min(repeats, LONGEST_PROFILE / max(time.perf_counter() - start, CLOCK))))
+    repeats = int(max(1, min(MOST_REPEATS, LONGEST_PROFILE / max(time.perf_counter() - start, CLOCK))))
     for operation, seconds in session.profile(image, repeats):
         found.append(_costs(graph, operation, seconds, seen))
         seen.update(map(id, operation.tensors.values()))

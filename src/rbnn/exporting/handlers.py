@@ -217,8 +217,8 @@ def _constant_picture(call: Call, x: Place, term: Any) -> str:
 # Activations
 
 
-def _activation(call: Call, x: Place, *words: Any, **tensors: Array) -> str:
-    return call.write("activation", {"x": x.buffer}, tensors, {"activation": list(words)})
+def _activation(call: Call, x: Place, *words: Any) -> str:
+    return call.write("activation", {"x": x.buffer}, attributes={"activation": list(words)})
 
 
 def hardtanh(call: Call, x: Place, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> str:
@@ -244,8 +244,13 @@ def leaky_relu(call: Call, x: Place, negative_slope: float = 0.01, inplace: bool
 
 
 def prelu(call: Call, x: Place, weight: Any) -> str:
-    slope = np.broadcast_to(call.array(constant(call, weight, "slope")), (x.value.shape[1],)) * 1.0
-    return _activation(call, x, "prelu", slope=slope)
+    return _prelu(call, x, constant(call, weight, "slope"))
+
+
+def _prelu(call: Call, x: Place, weight: Tensor, value: Tensor | None = None, part: str = "") -> str:
+    slope = np.broadcast_to(call.array(weight), (x.value.shape[1],)) * 1.0
+    attributes = {"activation": ["prelu"]}
+    return call.write("activation", {"x": x.buffer}, {"slope": slope}, attributes, value=value, part=part)
 
 
 def sigmoid(call: Call, x: Place) -> str:
@@ -343,12 +348,8 @@ def rprelu(call: Call, x: Place, shift_in: Tensor, weight: Tensor, shift_out: Te
     shape = (-1, *[1] * (x.value.dim() - 2))
     moved = x.value + shift_in.detach().view(shape)
     bent = torch.nn.functional.prelu(moved, weight.detach())
-    inner = affine(call, x, 1.0, call.array(shift_in), ".in", moved)
-    slope = np.broadcast_to(call.array(weight), (x.value.shape[1],)) * 1.0
-    outer = call.write(
-        "activation", {"x": inner}, {"slope": slope}, {"activation": ["prelu"]}, value=bent, part=".bent"
-    )
-    return affine(call, Place(outer, bent), 1.0, call.array(shift_out))
+    inner = Place(affine(call, x, 1.0, call.array(shift_in), ".in", moved), moved)
+    return affine(call, Place(_prelu(call, inner, weight, bent, ".bent"), bent), 1.0, call.array(shift_out))
 
 
 def join(call: Call, branch: Place, shortcut: Place, activation: nn.Module) -> str:

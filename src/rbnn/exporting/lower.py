@@ -97,7 +97,7 @@ def lower(traced: Traced, images: Tensor) -> Draft:
                 continue  # a further argument, left at its default
             places[node] = draft.input
         elif node.op == "output":
-            draft.output = _output(traced, node, places, draft)
+            draft.output = _output(node, places, draft)
         elif node.op != "get_attr" and any(each in places for each in node.all_input_nodes):
             if not isinstance(value, Tensor) and not _only_asks(node):
                 raise _call(draft, traced, node).fail(f"it gives {type(value).__name__}, not a tensor")
@@ -174,7 +174,7 @@ def _call(draft: Draft, traced: Traced, node: fx.Node) -> Call:
     return Call(draft, name, what, owner(node), traced.values[node])
 
 
-def _output(traced: Traced, node: fx.Node, places: dict[fx.Node, str], draft: Draft) -> str:
+def _output(node: fx.Node, places: dict[fx.Node, str], draft: Draft) -> str:
     (answer,) = node.args
     if not isinstance(answer, fx.Node) or answer not in places:
         raise ExportError("the network must answer with one tensor, made from its pictures")

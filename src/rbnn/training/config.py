@@ -236,12 +236,12 @@ def _setting(key: str, table: dict[str, Any]) -> str:
     return f"{key} = {table[key]!r}" if key in table else f"no {key}"
 
 
-def from_table(table: dict[str, Any], base: TrainConfig | None = None, source: str = "recipe") -> TrainConfig:
-    """``base`` with the fields in ``table``, each checked: unknown keys and wrong types raise."""
-    base = base or TrainConfig()
+def from_table(table: dict[str, Any], source: str = "recipe") -> TrainConfig:
+    """The run with the fields in ``table``, each checked: unknown keys and wrong types raise."""
     if "resume" in table and isinstance(table.get("options"), dict):  # a run wrote it, recipes have no such key
         table = table | {"options": EARLIER_DEFAULTS.get(str(table.get("method")), {}) | table["options"]}
-    known = {f.name: getattr(base, f.name) for f in fields(TrainConfig)}
+    default = TrainConfig()
+    known = {f.name: getattr(default, f.name) for f in fields(TrainConfig)}
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in known:
@@ -252,7 +252,7 @@ def from_table(table: dict[str, Any], base: TrainConfig | None = None, source: s
         if type(value) is not expected:
             raise ConfigError(f"{key} in {source} takes {expected.__name__}, got {value!r}")
         values[key] = Path(value) if key in PATHS else value
-    return replace(base, **values)
+    return TrainConfig(**values)
 
 
 def read_recipe(path: Path) -> TrainConfig:
