@@ -1,6 +1,8 @@
-"""torch.compile: the compiled network trains, the network itself is packed.
+"""torch.compile: the compiled network trains, the network itself is packed.  Its default backend, inductor, needs a C++
+compiler; the others do not.
 
 python examples/compiled.py
+python examples/compiled.py --backend aot_eager
 """
 
 import torch

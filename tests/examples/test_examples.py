@@ -45,7 +45,7 @@ def run(command: list[str], folder: Path) -> str:
 
 def test_compiled(tmp_path: Path) -> None:
     """One epoch by a backend that compiles no C++, which takes most of a minute."""
-    printed = run([str(EXAMPLES / "compiled.py"), "--epochs", "1", "--backend", "eager"], tmp_path)
+    printed = run([str(EXAMPLES / "compiled.py"), "--epochs", "1", "--backend", "aot_eager"], tmp_path)
     ((torch, packed),) = re.findall(r"torch (\d+\.\d) %, packed (\d+\.\d) %", printed)
     assert torch == packed
     assert float(torch) > 30  # of ten classes

@@ -282,6 +282,25 @@ def test_rbnn_without_rotation_is_not_held_to_the_paper(rbnn_run: Path, tmp_path
     assert claims(read([copy]).runs) == []
 
 
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (1.0, "reaches 100 % of the weights."),
+        (1 - 1e-9, "reaches more than 99 % of the weights; the others lie where F′ is 0 or nearly so."),
+        (0.996, "reaches more than 99 % of the weights; the others lie where F′ is 0 or nearly so."),
+        (0.99, "reaches 99 % of the weights; the others lie where F′ is 0 or nearly so."),
+        (0.5, "reaches 50 % of the weights; the others lie where F′ is 0 or nearly so."),
+        (0.004, "reaches less than 1 % of the weights; the others lie where F′ is 0 or nearly so."),
+        (0.0, "reaches 0 % of the weights; the others lie where F′ is 0 or nearly so."),
+    ],
+)
+def test_all_weights_are_said_of_all_weights_alone(rbnn_run: Path, share: float, said: str) -> None:
+    (each,) = read([rbnn_run]).runs
+    vars(each)["reached"] = share  # in place of what would be computed
+    (sentence,) = [text for text in findings_of(each) if "the gradient of sign reaches" in text]
+    assert sentence.endswith(said)
+
+
 def test_json(xnor_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["report", str(xnor_run), "-o", str(tmp_path / "p.html"), "--json"]) == 0

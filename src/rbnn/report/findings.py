@@ -158,7 +158,11 @@ def _reached(each: Analysed) -> list[str]:
     if each.reached is None:
         return []
     others = "" if each.reached == 1 else "; the others lie where F′ is 0 or nearly so"
-    share = "more than 99" if 0.99 < each.reached < 1 else f"{100 * each.reached:.0f}"
+    share = f"{100 * each.reached:.0f}"  # all and none are said of all and none alone
+    if 0.99 < each.reached < 1:
+        share = "more than 99"
+    elif 0 < each.reached < 0.01:
+        share = "less than 1"
     return [f"At {each.run.measured} the gradient of sign reaches {share} % of the weights{others}."]
 
 
