@@ -9,6 +9,7 @@ from torch import Tensor
 from rbnn.errors import ConfigError
 from rbnn.training.checkpoint import load_network
 from rbnn.training.contract import InputContract
+from rbnn.training.forward import at_least_float32
 
 
 class Teacher:
@@ -25,8 +26,8 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
-        """Its logits, in float32."""
-        return self.model(images).float()  # type: ignore[no-any-return]
+        """Its logits."""
+        return at_least_float32(self.model(images))
 
 
 def distillation_loss(logits: Tensor, taught: Tensor, labels: Tensor, share: float, temperature: float) -> Tensor:

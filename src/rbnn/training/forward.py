@@ -11,6 +11,11 @@ from rbnn.training.config import TrainConfig
 from rbnn.training.distributed import Processes, in_parallel
 
 
+def at_least_float32(logits: Tensor) -> Tensor:
+    """bfloat16 has too few digits for a softmax."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
 class Forward:
     """The logits of ``model`` in training.  Evaluation, checkpoints and export use ``model`` itself: in float32, not
     compiled, with its ordinary names."""
@@ -28,9 +33,8 @@ class Forward:
         self.network: Any = in_parallel(network) if processes.world > 1 else network
 
     def __call__(self, images: Tensor) -> Tensor:
-        """In float32: bfloat16 has too few digits for a softmax."""
         try:
-            return self.network(images).float()  # type: ignore[no-any-return]
+            return at_least_float32(self.network(images))
         except self.refusals as error:
             first, _, rest = str(error).strip().partition("\n")
             reason = f"{first} {rest.partition(chr(10))[0]}" if first.endswith(":") else first
