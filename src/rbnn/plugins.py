@@ -101,10 +101,10 @@ def claim(kind: str, name: str, made: Any, known: bool) -> None:
 
 
 def _source(made: Any) -> str | None:
+    if made.__module__.partition(".")[0] == "rbnn":  # also where a file is the first to import rbnn's own
+        return None
     if _importing:
         return _importing[-1]
-    if made.__module__.partition(".")[0] == "rbnn":
-        return None
     return getattr(sys.modules.get(made.__module__), "__file__", None) or str(made.__module__)
 
 

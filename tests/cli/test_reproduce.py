@@ -227,3 +227,5 @@ def test_a_table_of_ones_own_with_a_method_of_ones_own(tmp_path: Path) -> None:
     assert (row["row"], row["paper"]["top1"], len(row["top1"]["values"])) == ("own", 50.0, 1)
     assert "1 epoch of 64 images of digits, batch 32" in (tmp_path / "out" / "mine.md").read_text(encoding="utf-8")
     assert (tmp_path / "out" / "own-resnet20" / "seed-0" / "best.pt").exists()
+    told = run("--import", "mine.py", "--epochs", "2", "--out", "longer").stdout
+    assert "2 epochs of 64 images of digits (the table: 1), batch 32" in told

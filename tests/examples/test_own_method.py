@@ -17,6 +17,7 @@ TRAIN = [
     "--epochs", "1", "--limit", "128", "--batch-size", "64", "--threads", "1", "--out", "run",
 ]  # fmt: skip
 COMMANDS: dict[str, tuple[list[str], str]] = {
+    "methods as data": (["methods", "--json"], "balanced"),
     "methods": (["methods"], "balanced"),
     "one method": (["methods", "balanced"], "Signs around the median"),
     "models": (["models"], "plain-three"),
@@ -80,9 +81,13 @@ def test_the_page_shows_the_examples() -> None:
 def test_every_command_takes_them(folder: Path) -> None:
     # Imported once, they stay: so each flag stands where it is needed first.
     given = {name: [*words, *IMPORTS] for name, (words, _) in COMMANDS.items()}
-    for name, (code, out, err) in answers(given, folder).items():
+    found = answers(given, folder)
+    for name, (code, out, err) in found.items():
         assert code == 0, (name, err)
         assert COMMANDS[name][1] in out, (name, out)
+    # The file is the first to import rbnn's own methods, which are not its own for that.
+    sources = {row["name"]: row["imported_from"] for row in json.loads(found["methods as data"][1])}
+    assert {name: source for name, source in sources.items() if source} == {"balanced": "mine/balanced.py"}
     config = (folder / "run" / "config.toml").read_text(encoding="utf-8")
     assert 'imports = ["mine/balanced.py", "mine/plain_network.py"]' in config
     checkpoint_is_remembered_as_needing_them(folder)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rbnn import __version__
 from rbnn.reproduce.plan import Budget, Run
-from rbnn.reproduce.tables import PaperTable, Row
+from rbnn.reproduce.tables import TABLES, PaperTable, Row
 from rbnn.training.optimizer import warmup_epochs
 
 NOTHING = "–"
@@ -67,7 +67,8 @@ def budget_sentence(summary: dict[str, Any]) -> str:
     faster = f" ({budget['binary_lr']:g} times that behind signs)" if budget["binary_lr"] != 1 else ""
     epochs = "1 epoch" if budget["epochs"] == 1 else f"{budget['epochs']} epochs"
     same = budget["epochs"] == summary["published_epochs"]
-    published = "" if same else f" (the published runs: {summary['published_epochs']})"
+    whose = "the published runs" if summary["table"] in TABLES else "the table"
+    published = "" if same else f" ({whose}: {summary['published_epochs']})"
     return (
         f"{epochs} of {budget['images']:,} images of {budget['data']}{published}, batch {budget['batch_size']}, SGD, "
         f"lr {budget['lr']:g}{faster}, cosine to 0 after {budget['warmup_epochs']:g} epochs of warm-up; "
