@@ -14,9 +14,11 @@
 #include "base/bits.h"
 #include "bindings/without_gil.h"
 #include "training/batch_norm.h"
+#include "training/branch.h"
 #include "simd/dispatch.h"
 #include "base/freed_memory.h"
 #include "program/program.h"
+#include "training/rotated_weight.h"
 #include "training/sign_conv.h"
 #include "training/elementwise.h"
 
@@ -94,7 +96,7 @@ void sign_conv_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, P
         rbnn::image_statistics(image, x.data() + i * image.values, mean.data() + i, inverse_std.data() + i);
         return mean.data()[i];
     };
-    rbnn::sign_conv_forward(conv, filters, x.data(), level, reinterpret_cast<std::uint64_t*>(planes.data()), out.data());
+    rbnn::sign_conv_forward(conv, filters, x.data(), level, reinterpret_cast<std::uint64_t*>(planes.data()), out.data(), {});
 }
 
 void sign_conv_grad_input(Pictures grad, Pictures signs, Numbers scale, Pair stride, Pair padding, Pictures x, Numbers mean,
@@ -117,7 +119,7 @@ void sign_conv_grad_input(Pictures grad, Pictures signs, Numbers scale, Pair str
         else if (through_tent)
             rbnn::sign_backward(image, {peak, slope, support}, out, at, out);
     };
-    rbnn::sign_conv_grad_input(conv, filters, grad.data(), grad_x.data(), finish);
+    rbnn::sign_conv_grad_input(conv, filters, grad.data(), grad_x.data(), {{}, finish});
 }
 
 void sign_conv_grad_weight(Pictures grad, Planes planes, Pair size, Pair stride, Pair padding, PicturesOut grad_weight,
@@ -130,6 +132,95 @@ void sign_conv_grad_weight(Pictures grad, Planes planes, Pair size, Pair stride,
     if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
     const rbnn::WithoutGil released;
     rbnn::sign_conv_grad_weight(conv, grad.data(), reinterpret_cast<const std::uint64_t*>(planes.data()), grad_weight.data());
+}
+
+using Counts = nb::ndarray<std::int16_t, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+
+// What both passes of a branch are given, checked.
+struct BranchArguments {
+    rbnn::SignConv conv;
+    rbnn::Norm norm;
+    rbnn::BranchState state;
+
+    BranchArguments(const Pictures& x, const Pictures& signs, const Numbers& scale, Pair stride, Pair padding, const Numbers& weight,
+                    const Numbers& bias, double eps, const Pictures& shortcut, const Counts& counts, const PlanesOut& planes,
+                    const PicturesOut& out, const NumbersOut& image_mean, const NumbersOut& image_inverse_std,
+                    const DoublesOut& mean, const DoublesOut& variance, int threads, const std::string& kernels)
+        : conv(sign_conv(x, signs, stride, padding, threads, kernels)), norm{weight.data(), bias.data(), eps},
+          state{x.data(), shortcut.data(), counts.data(), reinterpret_cast<std::uint64_t*>(planes.data()), out.data(),
+                {image_mean.size() ? image_mean.data() : nullptr, image_inverse_std.data(), mean.data(), variance.data()}} {
+        check_output(conv, shortcut), check_output(conv, counts), check_output(conv, out);
+        if (conv.taps() * conv.in_channels > rbnn::kMostCounts) throw std::invalid_argument("a convolution that has no kernel");
+        for (const std::size_t size : {scale.size(), weight.size(), bias.size(), mean.size(), variance.size()})
+            if (size != conv.out_channels) throw std::invalid_argument("expected one number per filter");
+        if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
+        if (image_mean.size() > 0) one_per_image({conv.images, 0, 1, conv.kernels}, image_mean, image_inverse_std);
+    }
+};
+
+void branch_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, Pair padding, Numbers weight, Numbers bias, double eps,
+                    Pictures shortcut, Counts counts, PlanesOut planes, PicturesOut out, NumbersOut image_mean,
+                    NumbersOut image_inverse_std, DoublesOut mean, DoublesOut variance, int threads, const std::string& kernels) {
+    const BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, shortcut, counts, planes, out, image_mean,
+                                image_inverse_std, mean, variance, threads, kernels);
+    const rbnn::WithoutGil released;
+    rbnn::branch_forward(given.conv, signs.data(), scale.data(), given.norm, given.state);
+}
+
+void branch_backward(Pictures grad, float peak, float slope, float support, PicturesOut grad_x, PicturesOut grad_shortcut,
+                     PicturesOut grad_signs, NumbersOut grad_scale, NumbersOut grad_weight, NumbersOut grad_bias, Pictures x,
+                     Pictures signs, Numbers scale, Pair stride, Pair padding, Numbers weight, Numbers bias, double eps, Counts counts,
+                     PlanesOut planes, PicturesOut out, NumbersOut image_mean, NumbersOut image_inverse_std, DoublesOut mean,
+                     DoublesOut variance, int threads, const std::string& kernels) {
+    const BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, grad, counts, planes, out, image_mean,
+                                image_inverse_std, mean, variance, threads, kernels);
+    if (grad_shortcut.size()) check_output(given.conv, grad_shortcut);
+    if (!grad_shortcut.size() && x.size() != out.size()) throw std::invalid_argument("x cannot be the shortcut");
+    if (grad_x.size() != x.size() || grad_signs.size() != signs.size() || (grad_scale.size() && grad_scale.size() != scale.size()) ||
+        grad_weight.size() != scale.size() || grad_bias.size() != scale.size())
+        throw std::invalid_argument("a gradient has another size");
+    const rbnn::WithoutGil released;
+    rbnn::branch_backward(given.conv, signs.data(), scale.data(), given.norm, given.state, {peak, slope, support}, grad.data(),
+                          {grad_x.data(), grad_shortcut.size() ? grad_shortcut.data() : nullptr, grad_signs.data(), grad_scale.size() ? grad_scale.data() : nullptr,
+                           grad_weight.data(), grad_bias.data()});
+}
+
+// Weights (filters, values), and rotations that are matrices without values where nothing is rotated.
+struct WeightPath {
+    rbnn::Filters filters;
+    rbnn::Rotation rotation;
+
+    WeightPath(const Images& weight, std::size_t taps, const Images& r1, const Images& r2, const Numbers& beta, bool in_gradient,
+               int threads)
+        : filters{weight.shape(0), weight.shape(1), taps, weight.data(), threads, rbnn::find_kernels()},
+          rotation{r1.size() ? r1.data() : nullptr, r2.data(), r1.shape(0), r2.shape(0),
+                   beta.size() ? beta.data() : nullptr, beta.size(), in_gradient} {
+        if (filters.values < 2 || taps == 0 || filters.values % taps != 0) throw std::invalid_argument("expected taps of two values or more");
+        if (r1.shape(1) != rotation.rows || r2.shape(1) != rotation.columns || rotation.rows * rotation.columns > filters.values)
+            throw std::invalid_argument("expected square rotations of a filter's values");
+        if (rotation.betas > 1 && rotation.betas != filters.count) throw std::invalid_argument("expected one beta, or one per filter");
+    }
+};
+
+void rotated_weight(Images weight, std::size_t taps, Images r1, Images r2, Numbers beta, ImagesOut mixed, ImagesOut turned,
+                    NumbersOut mean, NumbersOut inverse_std, int threads) {
+    const WeightPath path(weight, taps, r1, r2, beta, true, threads);
+    one_per_image(same_shape(threads, weight, mixed), mean, inverse_std);
+    if (path.rotation.r1) same_shape(threads, weight, turned);
+    const rbnn::WithoutGil released;
+    rbnn::rotated_weight(path.filters, path.rotation, mixed.data(), turned.data(), mean.data(), inverse_std.data());
+}
+
+void rotated_weight_backward(Images grad, Images weight, std::size_t taps, Images r1, Images r2, Numbers beta, bool in_gradient,
+                             Images turned, Numbers mean, Numbers inverse_std, ImagesOut grad_weight, NumbersOut grad_beta,
+                             int threads) {
+    const WeightPath path(weight, taps, r1, r2, beta, in_gradient, threads);
+    one_per_image(same_shape(threads, weight, grad, grad_weight), mean, inverse_std);
+    if (path.rotation.r1) same_shape(threads, weight, turned);
+    if (path.rotation.beta && grad_beta.shape(0) != weight.shape(0)) throw std::invalid_argument("expected one gradient per filter");
+    const rbnn::WithoutGil released;
+    rbnn::rotated_weight_backward(path.filters, path.rotation, grad.data(), turned.data(), mean.data(), inverse_std.data(),
+                                  grad_weight.data(), path.rotation.beta ? grad_beta.data() : nullptr);
 }
 
 nb::ndarray<nb::numpy, rbnn::Word, nb::ndim<2>> pack_bits(Images values) {
@@ -392,6 +483,24 @@ NB_MODULE(_core, m) {
     m.def("keep_freed_memory", &rbnn::keep_freed_memory,
           "Freed memory stays with the process, for programs that allocate the same again and again. "
           "False where the C library has no such switch.");
+    m.def("branch_forward", &branch_forward, array("x"), array("signs"), array("scale"), "stride"_a, "padding"_a, array("weight"),
+          array("bias"), "eps"_a, array("shortcut"), array("counts"), array("planes"), array("out"), array("image_mean"),
+          array("image_inverse_std"), array("mean"), array("variance"), "threads"_a, "kernels"_a = "",
+          "out = clamp(norm(scale (signs * sign(x))) + shortcut, -1, 1); the signs of x standardised unless image_mean is empty. "
+          "counts = signs * sign(x), mean and variance are theirs.");
+    m.def("branch_backward", &branch_backward, array("grad"), "peak"_a, "slope"_a, "support"_a, array("grad_x"),
+          array("grad_shortcut"), array("grad_signs"), array("grad_scale"), array("grad_weight"), array("grad_bias"), array("x"),
+          array("signs"), array("scale"), "stride"_a, "padding"_a, array("weight"), array("bias"), "eps"_a, array("counts"),
+          array("planes"), array("out"), array("image_mean"), array("image_inverse_std"), array("mean"), array("variance"),
+          "threads"_a, "kernels"_a = "",
+          "Gradients of branch_forward; without a grad_scale grad_signs is that of scale times signs, without a grad_shortcut "
+          "x is the shortcut.");
+    m.def("rotated_weight", &rotated_weight, array("weight"), "taps"_a, array("r1"), array("r2"), array("beta"), array("mixed"),
+          array("turned"), array("mean"), array("inverse_std"), "threads"_a,
+          "mixed = w + |sin beta| (R'w - w) of standardised filters w; turned = R'w. Rotations and beta may be empty.");
+    m.def("rotated_weight_backward", &rotated_weight_backward, array("grad"), array("weight"), "taps"_a, array("r1"), array("r2"),
+          array("beta"), "in_gradient"_a, array("turned"), array("mean"), array("inverse_std"), array("grad_weight"),
+          array("grad_beta"), "threads"_a, "The gradient of rotated_weight for weight and beta, one per filter.");
     m.def("sign_conv_forward", &sign_conv_forward, array("x"), array("signs"), array("scale"), "stride"_a,
           "padding"_a, array("out"), array("planes"), array("mean"), array("inverse_std"), "threads"_a, "kernels"_a = "",
           "Convolve the signs of x, standardised per image unless mean is empty, with signs; a scale per filter. "

@@ -9,6 +9,7 @@
 #include "simd/generic_sums.h"
 #include "simd/generic_elementwise.h"
 #include "simd/generic_training.h"
+#include "simd/generic_filters.h"
 #include "simd/generic_signs.h"
 
 // Everything but what a set must bring itself: its name, how it counts bits, and its limit.  The operand of words is that of most.
@@ -52,9 +53,14 @@ constexpr Kernels generic_kernels() {
     k.training.add_hardtanh = add_hardtanh;
     k.training.hardtanh_grad = hardtanh_grad;
     k.training.sum_rows = sum_rows;
-    k.training.norm_add_hardtanh = norm_add_hardtanh;
-    k.training.norm_add_hardtanh_grad = norm_add_hardtanh_grad;
-    k.training.norm_grad = norm_grad;
+    k.training.norm = norm_kernels<float>();
+    k.training.count_rows = count_rows;
+    k.training.norm_counts = norm_kernels<std::int16_t>();
+    k.training.standardise = standardise;
+    k.training.mix = mix;
+    k.training.mix_backward = mix_backward;
+    k.training.dot = dot;
+    k.training.product = product;
     k.training.pack_row = pack_row;
     k.training.pixels_to_planes = pixels_to_planes;
     k.training.planes_to_pixels = planes_to_pixels;

@@ -17,20 +17,23 @@ void tent(std::size_t n, Tent shape, const float* grad, const float* x, float* o
 // Sums of so many floats are floats, those of all in double: as exact as needed, and the inner loop is vectorised.
 constexpr std::size_t kSummed = 256, kPartialSums = 16;
 
-double squares(std::size_t n, const float* x, float mean) {
+// The sum of term(i) for n values.
+template <class Term>
+RBNN_INLINE double sum_of(std::size_t n, const Term& term) {
     double total = 0.0;
     std::size_t i = 0;
     for (; i + kSummed <= n; i += kSummed) {
         float lanes[kPartialSums] = {};
         for (std::size_t j = 0; j < kSummed; j += kPartialSums)
-            for (std::size_t lane = 0; lane < kPartialSums; ++lane) {
-                const float centred = x[i + j + lane] - mean;
-                lanes[lane] += centred * centred;
-            }
+            for (std::size_t lane = 0; lane < kPartialSums; ++lane) lanes[lane] += term(i + j + lane);
         for (float lane : lanes) total += lane;
     }
-    for (; i < n; ++i) total += static_cast<double>(x[i] - mean) * (x[i] - mean);
+    for (; i < n; ++i) total += term(i);
     return total;
+}
+
+double squares(std::size_t n, const float* x, float mean) {
+    return sum_of(n, [&](std::size_t i) RBNN_INLINE_LAMBDA { return (x[i] - mean) * (x[i] - mean); });
 }
 
 void standardised_tent(std::size_t n, Tent shape, const float* grad, const float* x, float mean, float inverse_std, float* out,
@@ -98,7 +101,41 @@ void sum_rows(std::size_t rows, std::size_t channels, const float* y, const floa
     });
 }
 
-void norm_add_hardtanh_grad(std::size_t rows, std::size_t channels, const float* grad, const float* out, const float* y,
+using Ints = std::int32_t __attribute__((vector_size(32)));
+using Shorts = std::int16_t __attribute__((vector_size(16)));
+
+RBNN_INLINE Floats as_floats(const float* y) { return load(y); }
+RBNN_INLINE Floats as_floats(const std::int16_t* y) {
+    return __builtin_convertvector(__builtin_convertvector(load<Shorts>(y), Ints), Floats);
+}
+
+void count_rows(std::size_t rows, std::size_t channels, std::size_t largest, const float* y, std::int16_t* counts,
+                std::int64_t* sum, std::int64_t* square) {
+    // So many squares fit an int.
+    const std::size_t fit = 0x7fffffff / (largest * largest), together = fit > 0 ? fit : 1;
+    for (std::size_t c = 0; c < channels; ++c) sum[c] = square[c] = 0;
+    for (std::size_t row = 0; row < rows; row += together) {
+        const std::size_t end = row + least(together, rows - row);
+        over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
+            constexpr std::size_t kVectors = decltype(vectors)::value;
+            Ints total[kVectors] = {}, squares[kVectors] = {};
+            for (std::size_t i = row; i < end; ++i)
+                for (std::size_t v = 0; v < kVectors; ++v) {
+                    const std::size_t at = i * channels + first + v * kLanes;
+                    const Ints value = __builtin_convertvector(load(y + at), Ints);
+                    const Shorts narrow = __builtin_convertvector(value, Shorts);
+                    __builtin_memcpy(counts + at, &narrow, sizeof narrow);
+                    total[v] += value;
+                    squares[v] += value * value;
+                }
+            for (std::size_t c = 0; c < kVectors * kLanes; ++c)
+                sum[first + c] += total[c / kLanes][c % kLanes], square[first + c] += squares[c / kLanes][c % kLanes];
+        });
+    }
+}
+
+template <class Y>
+void norm_add_hardtanh_grad(std::size_t rows, std::size_t channels, const float* grad, const float* out, const Y* y,
                             const float* mean, float* grad_sum, double* sum, double* product) {
     over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
         constexpr std::size_t kVectors = decltype(vectors)::value;
@@ -110,28 +147,35 @@ void norm_add_hardtanh_grad(std::size_t rows, std::size_t channels, const float*
                 const Floats at = load(out + i), value = ((at > -1.0f) & (at < 1.0f)) ? load(grad + i) : Floats{};
                 store(grad_sum + i, value);
                 total[v] += value;
-                products[v] += value * (load(y + i) - zero[v]);
+                products[v] += value * (as_floats(y + i) - zero[v]);
             }
         for (std::size_t c = 0; c < kVectors * kLanes; ++c)
             sum[first + c] = total[c / kLanes][c % kLanes], product[first + c] = products[c / kLanes][c % kLanes];
     });
 }
 
-void norm_add_hardtanh(std::size_t rows, std::size_t channels, const float* y, const float* scale, const float* shift,
+template <class Y>
+void norm_add_hardtanh(std::size_t rows, std::size_t channels, const Y* y, const float* scale, const float* shift,
                        const float* shortcut, float* out) {
     for (std::size_t row = 0; row < rows; ++row, y += channels, shortcut += channels, out += channels)
         for (std::size_t c = 0; c < channels; c += kLanes) {
-            const Floats sum = load(y + c) * load(scale + c) + load(shift + c) + load(shortcut + c);
+            const Floats sum = as_floats(y + c) * load(scale + c) + load(shift + c) + load(shortcut + c);
             // Written so that NaN stays NaN: a loss that is not finite must be seen.
             const Floats one = Floats{} + 1.0f, above = sum > one ? one : sum;
             store(out + c, above < -one ? -one : above);
         }
 }
 
-void norm_grad(std::size_t rows, std::size_t channels, const float* grad_sum, const float* y, const float* mean,
+template <class Y>
+void norm_grad(std::size_t rows, std::size_t channels, const float* grad_sum, const Y* y, const float* mean,
                const float* factor, const float* pull, const float* shift, float* grad_y) {
     for (std::size_t row = 0; row < rows; ++row, grad_sum += channels, y += channels, grad_y += channels)
         for (std::size_t c = 0; c < channels; c += kLanes)
-            store(grad_y + c, load(factor + c) * load(grad_sum + c) + load(pull + c) * (load(y + c) - load(mean + c)) +
+            store(grad_y + c, load(factor + c) * load(grad_sum + c) + load(pull + c) * (as_floats(y + c) - load(mean + c)) +
                                   load(shift + c));
+}
+
+template <class Y>
+constexpr NormKernels<Y> norm_kernels() {
+    return {norm_add_hardtanh<Y>, norm_add_hardtanh_grad<Y>, norm_grad<Y>};
 }

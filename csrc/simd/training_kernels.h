@@ -51,6 +51,17 @@ struct LookUpRow {
     std::size_t stride;             // floats from a pixel to the next
 };
 
+// Batch norm, shortcut and hardtanh, for rows of channels of type Y.
+template <class Y>
+struct NormKernels {
+    void (*add_hardtanh)(std::size_t rows, std::size_t channels, const Y* y, const float* scale, const float* shift,
+                         const float* shortcut, float* out);
+    void (*add_hardtanh_grad)(std::size_t rows, std::size_t channels, const float* grad, const float* out, const Y* y,
+                              const float* mean, float* grad_sum, double* sum, double* product);
+    void (*grad)(std::size_t rows, std::size_t channels, const float* grad_sum, const Y* y, const float* mean,
+                 const float* factor, const float* pull, const float* shift, float* grad_y);
+};
+
 struct TrainingKernels {
     // Of n values (training/elementwise.h says what each is good for).
     void (*sign)(std::size_t n, const float* x, float threshold, float* out);
@@ -66,12 +77,22 @@ struct TrainingKernels {
 
     // Of rows of channels (training/batch_norm.h): sums of y − pivot and of its squares, and what follows from them.
     void (*sum_rows)(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum, double* square);
-    void (*norm_add_hardtanh)(std::size_t rows, std::size_t channels, const float* y, const float* scale, const float* shift,
-                              const float* shortcut, float* out);
-    void (*norm_add_hardtanh_grad)(std::size_t rows, std::size_t channels, const float* grad, const float* out, const float* y,
-                                   const float* mean, float* grad_sum, double* sum, double* product);
-    void (*norm_grad)(std::size_t rows, std::size_t channels, const float* grad_sum, const float* y, const float* mean,
-                      const float* factor, const float* pull, const float* shift, float* grad_y);
+    NormKernels<float> norm;
+    // The same of whole numbers: the sums of a convolution of signs.  y, which are such, as `counts`, and exact sums of them and of
+    // their squares; no |y| is above `largest`.
+    void (*count_rows)(std::size_t rows, std::size_t channels, std::size_t largest, const float* y, std::int16_t* counts,
+                       std::int64_t* sum, std::int64_t* square);
+    NormKernels<std::int16_t> norm_counts;
+
+    // Of a filter (training/rotated_weight.h).
+    void (*standardise)(std::size_t n, const float* x, float mean, float inverse_std, float* out);
+    void (*mix)(std::size_t n, const float* a, const float* b, float share, float* out);  // a + share·(b − a); out may be a
+    // out = share·grad; returns Σ grad·(b − a).
+    double (*mix_backward)(std::size_t n, const float* grad, const float* a, const float* b, float share, float* out);
+    double (*dot)(std::size_t n, const float* a, const float* b);
+    // out (rows, columns) = a (rows, inner) · b (inner, columns); columns are whole vectors, rows of a are a_row apart.
+    void (*product)(std::size_t rows, std::size_t inner, std::size_t columns, const float* a, std::size_t a_row, const float* b,
+                    float* out);
 
     void (*pack_row)(const PackRow&);
 

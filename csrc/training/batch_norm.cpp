@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <type_traits>
 #include <vector>
 
 #include "base/threads.h"
@@ -35,6 +36,14 @@ void over_rows(Pixels shape, const Body& body) {
                  [&](std::size_t begin, std::size_t end) { body(begin * shape.channels, end - begin); });
 }
 
+template <class Y>
+const NormKernels<Y>& norm_kernels(const Kernels& kernels) {
+    if constexpr (std::is_same_v<Y, float>)
+        return kernels.training.norm;
+    else
+        return kernels.training.norm_counts;
+}
+
 }  // namespace
 
 void batch_statistics(Pixels shape, const float* y, double* mean, double* variance) {
@@ -50,25 +59,33 @@ void batch_statistics(Pixels shape, const float* y, double* mean, double* varian
     }
 }
 
-void norm_add_hardtanh(Pixels shape, const float* y, const float* scale, const float* shift, const float* shortcut,
-                       float* out) {
+template <class Y>
+void norm_add_hardtanh(Pixels shape, const Y* y, const float* scale, const float* shift, const float* shortcut, float* out) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
-        shape.kernels.training.norm_add_hardtanh(rows, shape.channels, y + at, scale, shift, shortcut + at, out + at);
+        norm_kernels<Y>(shape.kernels).add_hardtanh(rows, shape.channels, y + at, scale, shift, shortcut + at, out + at);
     });
 }
 
-void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const float* y, const float* mean,
+template <class Y>
+void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const Y* y, const float* mean,
                                 float* grad_sum, double* sum, double* product) {
     over_parts(shape, sum, product, [&](std::size_t first, std::size_t rows, double* part_sum, double* part_product) {
         const std::size_t at = first * shape.channels;
-        shape.kernels.training.norm_add_hardtanh_grad(rows, shape.channels, grad + at, out + at, y + at, mean, grad_sum + at, part_sum, part_product);
+        norm_kernels<Y>(shape.kernels)
+            .add_hardtanh_grad(rows, shape.channels, grad + at, out + at, y + at, mean, grad_sum + at, part_sum, part_product);
     });
 }
+
+template void norm_add_hardtanh(Pixels, const float*, const float*, const float*, const float*, float*);
+template void norm_add_hardtanh(Pixels, const std::int16_t*, const float*, const float*, const float*, float*);
+template void norm_add_hardtanh_backward(Pixels, const float*, const float*, const float*, const float*, float*, double*, double*);
+template void norm_add_hardtanh_backward(Pixels, const float*, const float*, const std::int16_t*, const float*, float*, double*,
+                                         double*);
 
 void norm_backward(Pixels shape, const float* grad_sum, const float* y, const float* mean, const float* factor,
                    const float* pull, const float* shift, float* grad_y) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
-        shape.kernels.training.norm_grad(rows, shape.channels, grad_sum + at, y + at, mean, factor, pull, shift, grad_y + at);
+        shape.kernels.training.norm.grad(rows, shape.channels, grad_sum + at, y + at, mean, factor, pull, shift, grad_y + at);
     });
 }
 

@@ -20,13 +20,14 @@ struct Pixels {
 // Mean and variance (that of the batch itself: divided by rows) of each channel.
 void batch_statistics(Pixels shape, const float* y, double* mean, double* variance);
 
-// out = hardtanh(y·scale + shift + shortcut)
-void norm_add_hardtanh(Pixels shape, const float* y, const float* scale, const float* shift, const float* shortcut,
-                       float* out);
+// out = hardtanh(y·scale + shift + shortcut).  Here and below y are floats, or whole numbers in 16 bits.
+template <class Y>
+void norm_add_hardtanh(Pixels shape, const Y* y, const float* scale, const float* shift, const float* shortcut, float* out);
 
 // grad_sum = grad where |out| < 1, else 0: the gradient of what hardtanh was given.  Of each channel
 // sum = Σ grad_sum, product = Σ grad_sum·(y − mean).
-void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const float* y, const float* mean,
+template <class Y>
+void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const Y* y, const float* mean,
                                 float* grad_sum, double* sum, double* product);
 
 // grad_y = factor·grad_sum + pull·(y − mean) + shift

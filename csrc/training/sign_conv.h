@@ -47,17 +47,22 @@ struct SignFilters {
 };
 
 // a = +1 where x > level(image), else −1; level is asked just before the image is read.  `planes` keeps a's bits for
-// grad_weight.
+// grad_weight.  Calls done(image, its output) when an image is written; without `out` each is written to the same place.
 void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const float* x,
-                       const std::function<float(std::size_t image)>& level, std::uint64_t* planes, float* out);
+                       const std::function<float(std::size_t image)>& level, std::uint64_t* planes, float* out,
+                       const std::function<void(std::size_t image, const float* y)>& done);
 
-// Calls finish(image) when an image's gradient is written, while it is in the cache.
+// What happens to an image before its gradient is read, and after that for the input is written, while it is in the cache.
+struct AroundImage {
+    std::function<void(std::size_t image)> before, after;
+};
+
 void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
-                          const std::function<void(std::size_t image)>& finish);
+                          const AroundImage& around);
 
 // The same where the kernels can look up sums in registers.
 void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
-                                       const std::function<void(std::size_t image)>& finish);
+                                       const AroundImage& around);
 
 // grad_weight in the order of SignFilters::positive.
 void sign_conv_grad_weight(const SignConv& conv, const float* grad, const std::uint64_t* planes, float* grad_weight);

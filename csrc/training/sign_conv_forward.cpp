@@ -35,7 +35,8 @@ BinaryConvolution make_convolution(const SignConv& conv, const SignFilters& filt
 }  // namespace
 
 void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const float* x,
-                       const std::function<float(std::size_t)>& level, std::uint64_t* planes, float* out) {
+                       const std::function<float(std::size_t)>& level, std::uint64_t* planes, float* out,
+                       const std::function<void(std::size_t, const float*)>& done) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const BinaryConvolution convolution = make_convolution(conv, filters);
     // out = scale·acc, and −0 added to it, which changes nothing.
@@ -46,7 +47,7 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
     parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
         AlignedBytes scratch(convolution.scratch_bytes());
         std::vector<Word> pixels(conv.height * conv.width * words, 0);
-        std::vector<float> levels(words * kWordBits);
+        std::vector<float> levels(words * kWordBits), own(out ? 0 : conv.out_values());
         Call call;  // a step is not interrupted
         for (std::size_t image = begin; image < end; ++image) {
             std::fill(levels.begin(), levels.end(), level(image));
@@ -55,9 +56,11 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
                                                 conv.width, conv.in_channels, conv.stride_x, conv.padding_x,
                                                 pixels.data() + y * conv.width * words,
                                                 planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels});
+            float* y = out ? out + image * conv.out_values() : own.data();
             const Finish finish{conv.out_channels, scale.data(), shift.data(), nullptr, Activation::clamp, -kInfinity, kInfinity,
-                                nullptr, shift.data(), nullptr, out + image * conv.out_values(), nullptr};
+                                nullptr, shift.data(), nullptr, y, nullptr};
             convolution.run(pixels.data(), scratch.data(), finish, 1, call);
+            if (done) done(image, y);
         }
     });
 }

@@ -133,12 +133,13 @@ void add_rows(const Plan& plan, const float* tables, std::size_t round, std::siz
 }  // namespace
 
 void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
-                          const std::function<void(std::size_t)>& finish) {
-    if (conv.kernels.training.look_up_row) return sign_conv_grad_input_in_registers(conv, filters, grad, grad_a, finish);
+                          const AroundImage& around) {
+    if (conv.kernels.training.look_up_row) return sign_conv_grad_input_in_registers(conv, filters, grad, grad_a, around);
     const Plan plan = make_plan(conv, filters);
     parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
         std::vector<float> planes(plan.gradients(), 0.0f), sums(plan.sums() + kLanes), tables(kGroups * kSums * plan.entry + kLanes * kVectors);
         for (std::size_t image = begin; image < end; ++image) {
+            if (around.before) around.before(image);
             to_planes(plan, grad + image * conv.out_values(), filters.scale.data(), planes.data());
             for (std::size_t first = 0; first < conv.in_channels; first += plan.channels) {
                 const std::size_t channels = std::min(plan.channels, conv.in_channels - first);
@@ -151,7 +152,7 @@ void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, cons
                     }
                 from_planes(plan, sums.data(), first, channels, grad_a + image * conv.in_values());
             }
-            finish(image);
+            if (around.after) around.after(image);
         }
     });
 }

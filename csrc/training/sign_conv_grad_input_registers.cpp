@@ -27,7 +27,7 @@ std::vector<std::int32_t> make_index(const SignConv& conv, const SignFilters& fi
 }  // namespace
 
 void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
-                                       const std::function<void(std::size_t)>& finish) {
+                                       const AroundImage& around) {
     const SignRow row = sign_row(conv);
     const std::size_t groups = conv.out_channels / kGroup, channels = divide_up(conv.in_channels, kFloats) * kFloats;
     const std::vector<std::int32_t> index = make_index(conv, filters, groups, channels);
@@ -38,6 +38,7 @@ void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& 
         float* tables = lines.data()->values;
         std::vector<LookUpRow::Tap> taps;
         for (std::size_t image = begin; image < end; ++image) {
+            if (around.before) around.before(image);
             std::size_t made = 0;
             for (std::size_t y = 0; y < conv.height; ++y) {
                 for (; made < conv.out_height() && made * conv.stride_y <= y + conv.padding_y; ++made)
@@ -59,7 +60,7 @@ void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& 
                                                conv.stride_x * conv.in_channels});
                 }
             }
-            finish(image);
+            if (around.after) around.after(image);
         }
     });
 }

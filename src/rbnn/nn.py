@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError
-from rbnn.functional import ScaledSigns, as_tensor, sign_conv2d, sign_conv_possible, whole
+from rbnn.functional import ScaledSigns, as_tensor, branch, branch_possible, sign_conv2d, sign_conv_possible, whole
 from rbnn.methods import Method, create_method
 
 
@@ -106,11 +106,29 @@ class _BinaryConv(_Binary):
             signal = x.dim() == 3
             pictures, filters = (x[:, :, None], w.of_height_one()) if signal else (x, w)
             padding = (0, *self.padding) if signal else self.padding
-            if sign_conv_possible(pictures, filters, binarization, padding):  # type: ignore[arg-type]
+            if sign_conv_possible(pictures, filters.signs, binarization, padding):  # type: ignore[arg-type]
                 stride = (1, *self.stride) if signal else self.stride
                 y = sign_conv2d(pictures, filters, binarization, stride, padding)  # type: ignore[arg-type]
                 return y[:, :, 0] if signal else y
         return self._linear(self.method.activation(x), as_tensor(w))
+
+    def branch(self, x: Tensor, norm: nn.Module, shortcut: Tensor) -> Tensor | None:
+        """``hardtanh(norm(self(x)) + shortcut)`` in training by one kernel each way; None where there is none for it.
+        A layer that something listens to is called as ever."""
+        heard = self._forward_hooks or self._forward_pre_hooks  # type: ignore[attr-defined]  # there is no public name
+        if heard or self.bias is not None or not self._plain or not self.training or torch.is_autocast_enabled("cpu"):
+            return None
+        binarization, where = self.method.binarization(), (self.stride, self.padding)
+        if binarization is None or not self.method.plain_output:
+            return None
+        if not branch_possible(x, self.weight, binarization, *where, norm, shortcut):  # type: ignore[arg-type]
+            return None
+        w = self.method.weight(self.weight)
+        if not isinstance(w, ScaledSigns):
+            return None
+        if not torch.compiler.is_compiling():
+            self._warn_unstepped()
+        return branch(x, w, binarization, *where, norm, shortcut)  # type: ignore[arg-type]
 
     @property
     def _plain(self) -> bool:

@@ -33,6 +33,45 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         kernels.norm_add_hardtanh,
         (numbers(2, 8, 3, 3), numbers(8), numbers(8), numbers(2, 8, 3, 3), 1e-5),
     ),
+    "rotated weight": (
+        kernels.rotated_weight,
+        (numbers(8, 4, 3, 3), torch.eye(4), torch.eye(9), numbers(8), True),
+    ),
+    "standardised weight": (kernels.rotated_weight, (numbers(8, 4), None, None, None, True)),
+    "branch": (
+        kernels.branch,
+        (
+            numbers(2, 8, 5, 5),
+            numbers(16, 8, 3, 3),
+            numbers(16),
+            None,
+            numbers(16),
+            numbers(16),
+            numbers(2, 16, 3, 3),
+            (2, 2),
+            (1, 1),
+            True,
+            TENT,
+            1e-5,
+        ),
+    ),
+    "branch with a soft weight": (
+        kernels.branch,
+        (
+            numbers(2, 8, 5, 5),
+            numbers(8, 8, 3, 3).detach(),
+            None,
+            numbers(8, 8, 3, 3),
+            numbers(8),
+            numbers(8),
+            numbers(2, 8, 5, 5),
+            (1, 1),
+            (1, 1),
+            False,
+            TENT,
+            1e-5,
+        ),
+    ),
     "convolution": (
         kernels.sign_conv,
         (numbers(2, 8, 5, 5), numbers(16, 8, 3, 3), numbers(16), None, (2, 1), (1, 0), True, TENT),
@@ -49,7 +88,9 @@ def test_an_operator_keeps_what_it_promises(call: str) -> None:
     """Shapes, memory order and gradients as torch expects them of an operator."""
     operator, arguments = CALLS[call]
     utilities = ("test_schema", "test_autograd_registration", "test_faketensor")
-    assert torch.library.opcheck(operator, arguments, test_utils=utilities) == dict.fromkeys(utilities, "SUCCESS")
+    assert torch.library.opcheck(operator.overload, arguments, test_utils=utilities) == dict.fromkeys(
+        utilities, "SUCCESS"
+    )
 
 
 def network(name: str) -> nn.Module:

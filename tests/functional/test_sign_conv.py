@@ -56,7 +56,7 @@ def check(x: Tensor, w: ScaledSigns, how: Binarization, stride: tuple[int, int],
     x.requires_grad_()
     for part in parts(w) if w.soft is None else [w.soft]:
         part.requires_grad_()
-    assert sign_conv_possible(x, w, how, padding)
+    assert sign_conv_possible(x, w.signs, how, padding)
     found = with_gradients(sign_conv2d(x, w, how, stride, padding), x, w)
     x64, *others = (t.detach().double().requires_grad_(t.requires_grad) for t in (x, *parts(w)))
     held = [name for name in ("signs", "scale", "soft") if getattr(w, name) is not None]
@@ -181,14 +181,14 @@ def test_only_the_gradients_that_are_asked_for() -> None:
 def test_what_it_leaves_to_torch() -> None:
     x, w = torch.randn(2, 8, 6, 6), torch.ones(8, 8, 3, 3)
     padding = (1, 1)
-    assert sign_conv_possible(x, ScaledSigns(w), TENT, padding)
-    assert not sign_conv_possible(x.double(), ScaledSigns(w.double()), TENT, padding)
-    assert not sign_conv_possible(x[:, :7], ScaledSigns(w[:, :7]), TENT, padding)
-    assert not sign_conv_possible(x, ScaledSigns(w[:7]), TENT, padding)
-    assert not sign_conv_possible(x.repeat(1, 1, 1, 11), ScaledSigns(w), TENT, padding)
-    assert not sign_conv_possible(x[:0], ScaledSigns(w), TENT, padding)
+    assert sign_conv_possible(x, w, TENT, padding)
+    assert not sign_conv_possible(x.double(), w.double(), TENT, padding)
+    assert not sign_conv_possible(x[:, :7], w[:, :7], TENT, padding)
+    assert not sign_conv_possible(x, w[:7], TENT, padding)
+    assert not sign_conv_possible(x.repeat(1, 1, 1, 11), w, TENT, padding)
+    assert not sign_conv_possible(x[:0], w, TENT, padding)
     smooth = Binarization(estimator("ede", 1.0, 1.0), standardised=True)
-    assert not sign_conv_possible(x, ScaledSigns(w), smooth, padding)
+    assert not sign_conv_possible(x, w, smooth, padding)
 
 
 @pytest.mark.parametrize("options", [{"dilation": 2}, {"groups": 2}, {"padding": "same"}, {"padding_mode": "circular"}])

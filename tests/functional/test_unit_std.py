@@ -46,7 +46,7 @@ def test_on_bits_as_in_plain_torch() -> None:
     signs, scale = torch.randn(8, 16, 3, 3).sign(), torch.rand(8)
     w = (signs * scale[:, None, None, None]).requires_grad_()
     filters = ScaledSigns(signs, scale, soft=w)  # the gradient of the weight itself
-    assert sign_conv_possible(x, filters, scaled, (1, 1))
+    assert sign_conv_possible(x, filters.signs, scaled, (1, 1))
     y = sign_conv2d(x, filters, scaled, (1, 1), (1, 1))
     grad = torch.randn_like(y)
     found = torch.autograd.grad(y, (x, w), grad)

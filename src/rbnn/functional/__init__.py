@@ -8,6 +8,7 @@ from rbnn.functional.binarize import (
     binarize_standardised,
     straight_through,
 )
+from rbnn.functional.branch import branch, branch_possible
 from rbnn.functional.estimators import (
     ESTIMATORS,
     Derivative,
@@ -37,6 +38,7 @@ from rbnn.functional.rotation import (
     polish,
     random_orthogonal,
     rotate,
+    rotated_weight,
     rotation_shape,
     standardise,
 )
@@ -57,6 +59,8 @@ __all__ = [
     "as_tensor",
     "binarize",
     "binarize_standardised",
+    "branch",
+    "branch_possible",
     "cosine",
     "estimator",
     "factor_pair",
@@ -78,6 +82,7 @@ __all__ = [
     "random_orthogonal",
     "relative_quantisation_error",
     "rotate",
+    "rotated_weight",
     "rotation_shape",
     "sharpness",
     "sharpness_and_gain",

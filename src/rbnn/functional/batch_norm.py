@@ -12,39 +12,45 @@ from rbnn.functional import kernels
 from rbnn.functional.sign_conv import LANES
 
 
-def norm_add_hardtanh_possible(y: Tensor, norm: nn.Module, shortcut: Tensor) -> bool:
-    """Whether :func:`norm_add_hardtanh` has kernels for these: torch's own batch norm in training, float32 on the CPU,
-    channels last and in eights, more than one value per channel."""
+def norm_possible(norm: nn.Module, *tensors: Tensor) -> bool:
+    """Whether the kernels can take the place of ``norm`` for tensors of this shape: torch's own batch norm in training,
+    float32 on the CPU, channels last and in eights, more than one value per channel."""
+    first = tensors[0]
     return (
         type(norm) is nn.BatchNorm2d
         and norm.training
         and norm.affine
         and norm.running_mean is not None
         and norm.momentum is not None
-        and y.dim() == 4
-        and y.shape == shortcut.shape
-        and y.shape[1] == norm.num_features
-        and y.shape[1] % LANES == 0
-        and y.numel() > y.shape[1]
+        and first.dim() == 4
+        and first.shape[1] == norm.num_features
+        and first.shape[1] % LANES == 0
+        and first.numel() > first.shape[1]
         and norm.weight.dtype == torch.float32
-        and all(
-            t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous(memory_format=torch.channels_last)
-            for t in (y, shortcut)
-        )
+        and all(t.shape == first.shape and kernels.channels_last(t) for t in tensors)
     )
+
+
+def norm_add_hardtanh_possible(y: Tensor, norm: nn.Module, shortcut: Tensor) -> bool:
+    """Whether :func:`norm_add_hardtanh` has kernels for these."""
+    return norm_possible(norm, y, shortcut)
 
 
 def norm_add_hardtanh(y: Tensor, norm: nn.BatchNorm2d, shortcut: Tensor) -> Tensor:
     """``hardtanh(norm(y) + shortcut)`` in training; the running statistics of ``norm`` move on.  Ask
     :func:`norm_add_hardtanh_possible` before."""
     out, mean, variance, _ = kernels.norm_add_hardtanh(y, norm.weight, norm.bias, shortcut, norm.eps)
-    count = y.numel() // y.shape[1]
-    with torch.no_grad():
-        assert norm.num_batches_tracked is not None
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        assert norm.momentum is not None
-        norm.num_batches_tracked.add_(1)
-        norm.running_mean.lerp_(mean.float(), norm.momentum)
-        norm.running_var.lerp_((variance * (count / (count - 1))).float(), norm.momentum)
+    move_statistics(norm, mean, variance, y.numel() // y.shape[1])
     return out  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def move_statistics(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:
+    """The running statistics of ``norm`` move on towards those of a batch: so many values per channel."""
+    assert norm.num_batches_tracked is not None
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.momentum is not None
+    norm.num_batches_tracked.add_(1)
+    norm.running_mean.lerp_(mean.float(), norm.momentum)
+    norm.running_var.lerp_((variance * (count / (count - 1))).float(), norm.momentum)

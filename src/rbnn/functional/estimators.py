@@ -16,6 +16,7 @@ The first four are tents, ``max(peak − slope·|x|, 0)`` inside a support: on a
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, sqrt
 
 import torch
@@ -61,6 +62,11 @@ def _at_least_one(x: Number) -> Number:
     return x.clamp_min(1.0) if isinstance(x, Tensor) else max(x, 1.0)
 
 
+@lru_cache(maxsize=64)
+def _constant(numbers: tuple[float, ...]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
 @dataclass(frozen=True)
 class Tent:
     """``d sign/dx = max(peak − slope·|x|, 0)`` where ``|x| ≤ support``, else 0."""
@@ -75,7 +81,8 @@ class Tent:
             return torch.stack(
                 [torch.as_tensor(each, dtype=torch.float64) for each in (self.peak, self.slope, self.support)]
             )
-        return torch.tensor((self.peak, self.slope, self.support), dtype=torch.float64)
+        numbers = self.peak, self.slope, self.support
+        return torch.tensor(numbers, dtype=torch.float64) if torch.compiler.is_compiling() else _constant(numbers)
 
     def __call__(self, x: Tensor) -> Tensor:
         magnitude = x.abs()

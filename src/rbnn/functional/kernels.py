@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from rbnn import _core
 from rbnn.functional.estimators import Tent, sign
@@ -27,21 +28,42 @@ Function = Callable[..., Any]
 _library = torch.library.Library("rbnn", "DEF")  # type: ignore[no-untyped-call]
 
 
-def _operator(schema: str, shapes: Function) -> Callable[[Function], Any]:
+class _Operator:
+    """An operator of ``torch.ops.rbnn``.  In eager mode its function is called as it is, by an autograd function where
+    it has a gradient: the way over torch's dispatcher takes several times as long."""
+
+    def __init__(self, name: str, function: Function) -> None:
+        self.overload = getattr(torch.ops.rbnn, name).default
+        self.function, self.with_gradient = function, function
+
+    def __call__(self, *args: Any) -> Any:
+        if torch.compiler.is_compiling() or type(args[0]) not in (Tensor, torch.nn.Parameter):
+            return self.overload(*args)
+        return self.with_gradient(*args) if torch.is_grad_enabled() else self.function(*args)
+
+
+def _operator(schema: str, shapes: Function) -> Callable[[Function], _Operator]:
     """Registers a function as the operator ``schema``; ``shapes`` gives empty results."""
     name = schema.partition("(")[0]
     _library.define(schema)  # type: ignore[no-untyped-call]
 
-    def register(function: Function) -> Any:
+    def register(function: Function) -> _Operator:
         _library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"rbnn::{name}", shapes, lib=_library)
-        return getattr(torch.ops.rbnn, name).default
+        return _Operator(name, function)
 
     return register
 
 
-def _differentiable(name: str, keep: Function, backward: Function) -> None:
-    torch.library.register_autograd(f"rbnn::{name}", backward, setup_context=keep, lib=_library)
+def _differentiable(operator: _Operator, keep: Function, backward: Function) -> None:
+    def forward(ctx: Any, *args: Any) -> Any:  # not with a setup_context: torch would look at signatures in each call
+        output = operator.function(*args)
+        keep(ctx, args, output)
+        return output
+
+    members = {"forward": staticmethod(forward), "backward": staticmethod(once_differentiable(backward))}
+    operator.with_gradient = type("Node", (torch.autograd.Function,), members).apply  # type: ignore[attr-defined]
+    torch.library.register_autograd(operator.overload, backward, setup_context=keep, lib=_library)
 
 
 # Memory as the kernels see it.
@@ -58,6 +80,16 @@ def fusable(*tensors: Tensor) -> bool:
         and t.stride() == first.stride()
         and (t.is_contiguous() or (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last)))
         for t in tensors
+    )
+
+
+def channels_last(t: Tensor) -> bool:
+    """Pictures in float32 on the CPU, each pixel's channels side by side."""
+    return (
+        t.device.type == "cpu"
+        and t.dtype == torch.float32
+        and t.dim() == 4
+        and t.is_contiguous(memory_format=torch.channels_last)
     )
 
 
@@ -114,7 +146,7 @@ def _keep_sign(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 _differentiable(
-    "tent_sign",
+    tent_sign,
     _keep_sign,
     lambda ctx, grad: (_sign_backward(grad, *ctx.saved_tensors), None),
 )
@@ -155,10 +187,85 @@ def _keep_standardised(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 
 
 _differentiable(
-    "standardised_tent_sign",
+    standardised_tent_sign,
     _keep_standardised,
     lambda ctx, grad, *_: (_standardised_sign_backward(grad, *ctx.saved_tensors), None),
 )
+
+
+# The values whose signs are binary weights: filters, standardised, and mixed with what a rotation makes of them.
+
+
+def _taps(w: Tensor) -> int:
+    """Positions of a filter that come before its channels in memory."""
+    return 1 if w.is_contiguous() else w.shape[2] * w.shape[3]
+
+
+def _or_empty(t: Tensor | None, w: Tensor, *shape: int) -> Any:
+    return w.new_empty(shape) if t is None else t.detach().contiguous()
+
+
+@_operator(
+    "rotated_weight_backward(Tensor grad, Tensor w, Tensor? r1, Tensor? r2, Tensor? beta, bool rotated_gradient, "
+    "Tensor turned, Tensor mean, Tensor inverse_std) -> (Tensor, Tensor)",
+    lambda grad, w, r1, r2, beta, *rest: (torch.empty_like(w), w.new_empty(0 if beta is None else w.shape[0])),
+)
+def _rotated_weight_backward(
+    grad: Tensor,
+    w: Tensor,
+    r1: Tensor | None,
+    r2: Tensor | None,
+    beta: Tensor | None,
+    rotated_gradient: bool,
+    turned: Tensor,
+    mean: Tensor,
+    inverse_std: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of w, and of β for each filter."""
+    grad_w, grad_beta = torch.empty_like(w), w.new_empty(0 if beta is None else w.shape[0])
+    _core.rotated_weight_backward(
+        _rows(_like(grad, w)), _rows(w), _taps(w), _or_empty(r1, w, 0, 0), _or_empty(r2, w, 0, 0),
+        _or_empty(beta, w, 0), rotated_gradient, turned.numpy(), mean.numpy(), inverse_std.numpy(), _rows(grad_w),
+        grad_beta.numpy(), torch.get_num_threads(),
+    )  # fmt: skip
+    return grad_w, grad_beta
+
+
+def _rotated_weight_shapes(w: Tensor, r1: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    turned = w.new_empty((0, 0) if r1 is None else (w.shape[0], w[0].numel()))
+    return torch.empty_like(w), turned, w.new_empty(w.shape[0]), w.new_empty(w.shape[0])
+
+
+@_operator(
+    "rotated_weight(Tensor w, Tensor? r1, Tensor? r2, Tensor? beta, bool rotated_gradient) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+    _rotated_weight_shapes,
+)
+def rotated_weight(
+    w: Tensor, r1: Tensor | None, r2: Tensor | None, beta: Tensor | None, rotated_gradient: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """w̃; Rᵀŵ, mean and 1/std of each filter.  For tensors that are ``fusable`` alone, filters of two values or more."""
+    mixed, turned, mean, inverse_std = _rotated_weight_shapes(w, r1)
+    _core.rotated_weight(
+        _rows(w), _taps(w), _or_empty(r1, w, 0, 0), _or_empty(r2, w, 0, 0), _or_empty(beta, w, 0),
+        _rows(mixed), turned.numpy(), mean.numpy(), inverse_std.numpy(), torch.get_num_threads(),
+    )  # fmt: skip
+    return mixed, turned, mean, inverse_std
+
+
+def _keep_rotated(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    w, r1, r2, beta, ctx.rotated_gradient = inputs
+    ctx.save_for_backward(w, r1, r2, beta, *output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _through_rotation(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    w, r1, r2, beta, *kept = ctx.saved_tensors
+    grad_w, grad_beta = _rotated_weight_backward(grad, w, r1, r2, beta, ctx.rotated_gradient, *kept)
+    return grad_w, None, None, None if beta is None else grad_beta.sum_to_size(beta.shape), None
+
+
+_differentiable(rotated_weight, _keep_rotated, _through_rotation)
 
 
 # hardtanh(a + b).
@@ -186,7 +293,7 @@ def _keep_output(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(output)
 
 
-_differentiable("add_hardtanh", _keep_output, lambda ctx, grad: (_add_hardtanh_backward(grad, *ctx.saved_tensors),) * 2)
+_differentiable(add_hardtanh, _keep_output, lambda ctx, grad: (_add_hardtanh_backward(grad, *ctx.saved_tensors),) * 2)
 
 
 # hardtanh(batch_norm(y) + shortcut) in training.
@@ -248,7 +355,7 @@ def _keep_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) ->
 
 
 _differentiable(
-    "norm_add_hardtanh",
+    norm_add_hardtanh,
     _keep_norm,
     lambda ctx, grad, *_: (*_norm_add_hardtanh_backward(grad, *ctx.saved_tensors), None),
 )
@@ -363,4 +470,106 @@ def _sign_conv_backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None,
     return grad_x, grad_signs, grad_scale, grad_soft, None, None, None, None
 
 
-_differentiable("sign_conv", _keep_sign_conv, _sign_conv_backward)
+_differentiable(sign_conv, _keep_sign_conv, _sign_conv_backward)
+
+
+# hardtanh(norm(scale · (signs ⊛ sign(x))) + shortcut) in training: a whole branch.
+
+
+def _branch_shapes(
+    x: Tensor, signs: Tensor, scale: Any, soft: Any, weight: Tensor, bias: Tensor, shortcut: Any, stride: Pair,
+    padding: Pair, standardised: bool, tent: Tensor, eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    out, *kept = _sign_conv_shapes(x, signs, scale, soft, stride, padding, standardised, tent)
+    counts = torch.empty_like(out, dtype=torch.int16)
+    return out, counts, *kept, *(x.new_empty(signs.shape[0], dtype=torch.float64) for _ in range(2))
+
+
+def _branch_gradients(
+    x: Tensor, signs: Tensor, scale: Tensor | None, soft: bool, x_is_shortcut: bool, weight: Tensor, out: Tensor
+) -> tuple[Tensor, ...]:
+    return (
+        torch.empty_like(x, memory_format=torch.channels_last),
+        out.new_empty((0, 0, 0, 0)) if x_is_shortcut else torch.empty_like(out),
+        torch.empty_like(signs, memory_format=torch.channels_last),
+        weight.new_empty(0 if soft or scale is None else signs.shape[0]),
+        torch.empty_like(weight),
+        torch.empty_like(weight),
+    )
+
+
+def _branch_arguments(
+    x: Tensor, signs: Tensor, scale: Tensor | None, stride: Pair, padding: Pair, weight: Tensor, bias: Tensor
+) -> tuple[Any, ...]:
+    return (
+        _pictures(x), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding), weight.detach(),
+        bias.detach(),
+    )  # fmt: skip
+
+
+@_operator(
+    "branch_backward(Tensor grad, Tensor x, Tensor signs, Tensor? scale, bool soft, bool x_is_shortcut, "
+    "Tensor weight, Tensor bias, "
+    "int[2] stride, int[2] padding, Tensor tent, float eps, Tensor out, Tensor counts, Tensor planes, "
+    "Tensor image_mean, Tensor image_inverse_std, Tensor mean, Tensor variance) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    lambda grad, x, signs, scale, soft, x_is_shortcut, weight, bias, stride, padding, tent, eps, out, *kept: (
+        _branch_gradients(x, signs, scale, soft, x_is_shortcut, weight, out)
+    ),
+)
+def _branch_backward(
+    grad: Tensor, x: Tensor, signs: Tensor, scale: Tensor | None, soft: bool, x_is_shortcut: bool, weight: Tensor,
+    bias: Tensor, stride: Pair, padding: Pair, tent: Tensor, eps: float, out: Tensor, counts: Tensor, *kept: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Gradients of x, shortcut, signs (or ``soft``), the scale of each filter, weight and bias of the norm."""
+    grads = _branch_gradients(x, signs, scale, soft, x_is_shortcut, weight, out)
+    _core.branch_backward(  # type: ignore[call-arg]
+        _pictures(grad), *tent.tolist(), *map(_pictures, grads[:3]), *(each.numpy() for each in grads[3:]),
+        *_branch_arguments(x, signs, scale, stride, padding, weight, bias), eps, _pictures(counts), kept[0].numpy(),
+        _pictures(out), *(each.numpy() for each in kept[1:]), torch.get_num_threads(), KERNELS,
+    )  # fmt: skip
+    return grads
+
+
+@_operator(
+    "branch(Tensor x, Tensor signs, Tensor? scale, Tensor? soft, Tensor weight, Tensor bias, Tensor? shortcut, "
+    "int[2] stride, int[2] padding, bool standardised, Tensor tent, float eps) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _branch_shapes,
+)
+def branch(
+    x: Tensor, signs: Tensor, scale: Tensor | None, soft: Tensor | None, weight: Tensor, bias: Tensor,
+    shortcut: Tensor | None, stride: Pair, padding: Pair, standardised: bool, tent: Tensor, eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The output; the whole numbers before the norm, the bits of x, its mean and 1/std; mean and variance of the
+    numbers.  Without a shortcut x itself is it.  For what ``branch_possible`` allows alone, x and shortcut channels
+    last."""
+    made = _branch_shapes(x, signs, scale, soft, weight, bias, shortcut, stride, padding, standardised, tent, eps)
+    out, counts, planes, *statistics = made
+    _core.branch_forward(  # type: ignore[call-arg]
+        *_branch_arguments(x, signs, scale, stride, padding, weight, bias), eps,
+        _pictures(x if shortcut is None else shortcut), _pictures(counts), planes.numpy(), _pictures(out),
+        *(each.numpy() for each in statistics), torch.get_num_threads(), KERNELS,
+    )  # fmt: skip
+    return made
+
+
+def _keep_branch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, signs, scale, soft, weight, bias, shortcut, ctx.stride, ctx.padding, _, tent, ctx.eps = inputs
+    ctx.soft, ctx.x_is_shortcut = soft is not None, shortcut is None
+    ctx.save_for_backward(x, signs, scale, weight, bias, tent, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _through_branch(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    x, signs, scale, weight, bias, tent, *kept = ctx.saved_tensors
+    grad_x, grad_shortcut, grad_signs, grad_scale, grad_weight, grad_bias = _branch_backward(
+        grad, x, signs, scale, ctx.soft, ctx.x_is_shortcut, weight, bias, ctx.stride, ctx.padding, tent, ctx.eps, *kept
+    )
+    of_signs, of_soft = (None, grad_signs) if ctx.soft else (grad_signs, None)
+    of_scale = None if ctx.soft or scale is None else grad_scale.sum_to_size(scale.shape)
+    of_shortcut = None if ctx.x_is_shortcut else grad_shortcut
+    return grad_x, of_signs, of_scale, of_soft, grad_weight, grad_bias, of_shortcut, None, None, None, None, None
+
+
+_differentiable(branch, _keep_branch, _through_branch)

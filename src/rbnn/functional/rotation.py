@@ -17,6 +17,7 @@ from math import isqrt
 import torch
 from torch import Tensor
 
+from rbnn.functional import kernels
 from rbnn.functional.estimators import sign
 
 LARGEST_SIDE = 2048
@@ -122,9 +123,28 @@ def adjustable_weight(w: Tensor, r1: Tensor, r2: Tensor, alpha: Tensor, rotated_
     return torch.lerp(w, rotate(w if rotated_gradient else w.detach(), r1, r2), alpha)
 
 
+def rotated_weight(
+    w: Tensor, r1: Tensor | None, r2: Tensor | None, beta: Tensor | None, rotated_gradient: bool = True
+) -> Tensor:
+    """``w̃`` of each filter of ``w``, standardised: eq. 11 with ``α = |sin β|``, one β per filter or one for all.
+    Without β α is 1, without rotations w̃ is the standardised weight.  On a CPU one kernel each way."""
+    if kernels.fusable(w) and w[0].numel() > 1:
+        mixed, _, _, _ = kernels.rotated_weight(w, r1, r2, beta, rotated_gradient)
+        return mixed  # type: ignore[no-any-return]
+    standard = _standardised(w)
+    if r1 is None or r2 is None:
+        return standard
+    share = w.new_ones(()) if beta is None else beta.sin().abs()[:, None]
+    return adjustable_weight(standard.flatten(1), r1, r2, share, rotated_gradient).reshape(w.shape)
+
+
 def standardise(w: Tensor) -> Tensor:
     """Each filter minus its mean, over its unbiased standard deviation.  A constant filter becomes zeros, and a
     filter of one value is divided by its magnitude: there is nothing else to compare it with."""
+    return rotated_weight(w, None, None, None)
+
+
+def _standardised(w: Tensor) -> Tensor:
     flat = w.flatten(1)
     if flat.shape[1] == 1:
         return torch.sign(w)  # w/|w| with its derivative, which is 0 also where w is

@@ -29,10 +29,9 @@ LANES = 8
 IDENTITY = Tent(peak=1.0, slope=0.0, support=inf)
 
 
-def sign_conv_possible(x: Tensor, weight: ScaledSigns, binarization: Binarization, padding: Pair) -> bool:
-    """Whether :func:`sign_conv2d` has kernels for these: float32 on the CPU, channels in eights, rows up to 64
-    pixels."""
-    signs = weight.signs
+def sign_conv_possible(x: Tensor, signs: Tensor, binarization: Binarization, padding: Pair) -> bool:
+    """Whether :func:`sign_conv2d` has kernels for a weight like ``signs``: float32 on the CPU, channels in eights, rows
+    up to 64 pixels."""
     return (
         all(t.device.type == "cpu" and t.dtype == torch.float32 and t.dim() == 4 for t in (x, signs))
         and x.numel() > 0

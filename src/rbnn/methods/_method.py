@@ -42,6 +42,9 @@ class Method(nn.Module, ABC):
     needs_example = False
     """Whether the method has to see one forward pass before its parameters are complete."""
 
+    plain_output = True
+    """Whether ``output`` is what the layer computes; False for a class that has an ``output`` of its own."""
+
     inputs_near_one = False
     """Whether the method compares inputs with a threshold of its own, so that they must not be arbitrarily small."""
 
@@ -88,10 +91,12 @@ class Method(nn.Module, ABC):
         return plain(x)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """An activation of one's own with the binarization of another class: layers would take the one or the other, as
-        it suits their kernels."""
+        """Refuses an activation of one's own with the binarization of another class: layers would take the one or the
+        other, as it suits their kernels."""
         super().__init_subclass__(**kwargs)
         own = cls.__dict__
+        if "output" in own and "plain_output" not in own:
+            cls.plain_output = False
         if "activation" in own and "binarization" not in own and cls.binarization is not Method.binarization:
             raise ConfigError(
                 f"{cls.__name__} has an activation of its own and inherits a binarization: give it one that returns "

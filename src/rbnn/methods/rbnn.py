@@ -19,6 +19,7 @@ from rbnn.functional import (
     mean_magnitude,
     optimise_rotation,
     random_orthogonal,
+    rotated_weight,
     rotation_shape,
     sharpness_and_gain,
     standardise,
@@ -121,20 +122,17 @@ class RBNN(Method):
         return None if self.beta is None else self.beta.sin().abs()
 
     def before_sign(self, w: Tensor) -> Tensor:
-        standard = standardise(w)
         if not self.rotates:
-            return standard
-        alpha = self.alpha()
-        flat = standard.reshape(self.groups, -1)
+            return standardise(w)
+        if self.groups == len(w):
+            return rotated_weight(w, self.R1, self.R2, self.beta, self.rotated_gradient)
+        # The whole layer is rotated as one.  Where α differs from filter to filter, it is spread over their values.
+        flat, alpha = standardise(w).reshape(1, -1), self.alpha()
         if alpha is None:
             share = flat.new_ones(())
-        elif self.groups == 1 and alpha.numel() > 1:
-            # The whole layer is rotated as one, α differs from filter to filter: spread it over their values.
-            share = alpha.repeat_interleave(w[0].numel())[None]
         else:
-            share = alpha[:, None]
-        mixed = adjustable_weight(flat, self.R1, self.R2, share, self.rotated_gradient)
-        return mixed.reshape(w.shape)
+            share = alpha.repeat_interleave(w[0].numel() if alpha.numel() > 1 else 1)
+        return adjustable_weight(flat, self.R1, self.R2, share, self.rotated_gradient).reshape(w.shape)
 
     @torch.no_grad()
     def keep_signs(self) -> None:

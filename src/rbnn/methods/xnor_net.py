@@ -39,6 +39,7 @@ class XNORNet(Method):
         one_of("xnor-net", "gradient", gradient, ("release", "paper", "exact", "sgd"))
         estimators("xnor-net", estimator=estimator)
         self.gradient, self.k_map, self.estimator = gradient, k_map, estimator
+        self.plain_output = not k_map
         self.shape = tuple(weight.shape)
 
     def weight(self, w: Tensor) -> ScaledSigns:

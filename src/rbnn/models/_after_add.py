@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from rbnn.errors import UnknownName
 from rbnn.functional import add_hardtanh, norm_add_hardtanh, norm_add_hardtanh_possible
+from rbnn.nn import BinaryConv2d
 
 ACTIVATIONS = ("hardtanh", "none", "prelu", "rprelu")
 SLOPE = 0.25
@@ -58,8 +59,14 @@ class Join(nn.Module):
     def _hardtanh(self) -> bool:
         return type(self.activation) is nn.Hardtanh
 
-    def after(self, norm: nn.Module, branch: Tensor, shortcut: Tensor) -> Tensor:
-        """The same of ``norm(branch)``, in one go where there is a kernel for it."""
-        if self._hardtanh and norm_add_hardtanh_possible(branch, norm, shortcut):
-            return norm_add_hardtanh(branch, norm, shortcut)  # type: ignore[arg-type]
-        return self(norm(branch), shortcut)  # type: ignore[no-any-return]
+    def after(self, conv: nn.Module, norm: nn.Module, x: Tensor, shortcut: Tensor) -> Tensor:
+        """The same of ``norm(conv(x))``, in one go where there is a kernel for it."""
+        if self._hardtanh:
+            whole = conv.branch(x, norm, shortcut) if isinstance(conv, BinaryConv2d) else None
+            if whole is not None:
+                return whole
+            branch = conv(x)
+            if norm_add_hardtanh_possible(branch, norm, shortcut):
+                return norm_add_hardtanh(branch, norm, shortcut)  # type: ignore[arg-type]
+            return self(norm(branch), shortcut)  # type: ignore[no-any-return]
+        return self(norm(conv(x)), shortcut)  # type: ignore[no-any-return]

@@ -25,7 +25,7 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.activation(self.bn1(self.conv1(x)))
-        return self.join.after(self.bn2, self.conv2(y), self.shortcut(x))
+        return self.join.after(self.conv2, self.bn2, y, self.shortcut(x))
 
 
 class BiRealBlock(nn.Module):
@@ -41,8 +41,8 @@ class BiRealBlock(nn.Module):
         self.join1, self.join2 = bricks.join(out_channels), bricks.join(out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.join1.after(self.bn1, self.conv1(x), self.shortcut(x))
-        return self.join2.after(self.bn2, self.conv2(y), y)
+        y = self.join1.after(self.conv1, self.bn1, x, self.shortcut(x))
+        return self.join2.after(self.conv2, self.bn2, y, y)
 
 
 def branch_norms(model: nn.Module) -> Iterator[nn.BatchNorm2d]:

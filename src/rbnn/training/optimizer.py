@@ -39,7 +39,7 @@ def parameter_groups(
 
 def create_optimizer(model: nn.Module, config: TrainConfig) -> SGD:
     groups = parameter_groups(model, config.weight_decay, config.decay, config.binary_lr, config.binary_decay)
-    optimizer = SGD(groups, config.lr, momentum=config.momentum, foreach=True)
+    optimizer = SGD(groups, config.lr, momentum=config.momentum, fused=True)
     set_learning_rate(optimizer, config.lr)
     return optimizer
 

@@ -1,0 +1,100 @@
+#include "training/branch.h"
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "training/batch_norm.h"
+
+namespace rbnn {
+namespace {
+
+Pixels pixels(const SignConv& conv) {
+    return {conv.images * conv.out_height() * conv.out_width(), conv.out_channels, conv.threads, conv.kernels};
+}
+
+double inverse_std(double scale, double variance, double eps) { return 1.0 / std::sqrt(scale * scale * variance + eps); }
+
+}  // namespace
+
+void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchState& state) {
+    const std::vector<float> ones(conv.out_channels, 1.0f);
+    const SignFilters filters(conv, signs, ones.data());
+    const BranchStatistics& statistics = state.statistics;
+    const Shape image{1, conv.in_values(), 1, conv.kernels};
+    const auto level = [&](std::size_t i) {
+        if (!statistics.image_mean) return 0.0f;
+        image_statistics(image, state.x + i * image.values, statistics.image_mean + i, statistics.image_inverse_std + i);
+        return statistics.image_mean[i];
+    };
+    const std::size_t channels = conv.out_channels, positions = conv.out_height() * conv.out_width();
+    std::vector<std::int64_t> sums(conv.images * 2 * channels);
+    sign_conv_forward(conv, filters, state.x, level, state.planes, nullptr, [&](std::size_t i, const float* y) {
+        std::int64_t* sum = sums.data() + i * 2 * channels;
+        conv.kernels.training.count_rows(positions, channels, conv.taps() * conv.in_channels, y,
+                                         state.counts + i * conv.out_values(), sum, sum + channels);
+    });
+    const double n = static_cast<double>(conv.images * positions);
+    std::vector<float> factor(channels), shift(channels);
+    for (std::size_t c = 0; c < channels; ++c) {
+        std::int64_t sum = 0, square = 0;
+        for (std::size_t i = 0; i < conv.images; ++i) sum += sums[i * 2 * channels + c], square += sums[(i * 2 + 1) * channels + c];
+        const double mean = static_cast<double>(sum) / n, spread = static_cast<double>(square) / n - mean * mean;
+        statistics.mean[c] = mean, statistics.variance[c] = spread > 0.0 ? spread : 0.0;
+        const double scaled = norm.weight[c] * inverse_std(scale[c], statistics.variance[c], norm.eps) * scale[c];
+        factor[c] = static_cast<float>(scaled), shift[c] = static_cast<float>(norm.bias[c] - mean * scaled);
+    }
+    norm_add_hardtanh(pixels(conv), state.counts, factor.data(), shift.data(), state.shortcut, state.out);
+}
+
+void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchState& state,
+                     Tent tent, const float* grad, const BranchGradients& gradients) {
+    const std::size_t channels = conv.out_channels, positions = conv.out_height() * conv.out_width();
+    const double n = static_cast<double>(conv.images * positions);
+    const BranchStatistics& statistics = state.statistics;
+    const std::vector<float> mean(statistics.mean, statistics.mean + channels);
+    std::vector<double> sum(channels), product(channels);
+    std::unique_ptr<float[]> own;
+    if (!gradients.shortcut) own.reset(new float[conv.images * conv.out_values()]);
+    float* grad_sum = own ? own.get() : gradients.shortcut;
+    norm_add_hardtanh_backward(pixels(conv), grad, state.out, state.counts, mean.data(), grad_sum, sum.data(), product.data());
+    // With g the gradient of the sum, s = 1/std, y = scale·count:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y − mean))/n)
+    std::vector<float> factor(channels), pull(channels), shift(channels);
+    for (std::size_t c = 0; c < channels; ++c) {
+        const double s = inverse_std(scale[c], statistics.variance[c], norm.eps), slope = norm.weight[c] * s, own = scale[c];
+        gradients.norm_weight[c] = static_cast<float>(own * product[c] * s), gradients.norm_bias[c] = static_cast<float>(sum[c]);
+        factor[c] = static_cast<float>(slope), shift[c] = static_cast<float>(-slope * sum[c] / n);
+        pull[c] = static_cast<float>(-slope * s * s * own * own * product[c] / n);
+    }
+    const SignFilters filters(conv, signs, scale);
+    const Shape image{1, conv.in_values(), 1, conv.kernels};
+    const std::unique_ptr<float[]> grad_y(new float[conv.images * conv.out_values()]);  // not filled before
+    const auto before = [&](std::size_t i) {
+        const std::size_t at = i * conv.out_values();
+        conv.kernels.training.norm_counts.grad(positions, channels, grad_sum + at, state.counts + at, mean.data(), factor.data(),
+                                               pull.data(), shift.data(), grad_y.get() + at);
+    };
+    const auto after = [&](std::size_t i) {
+        const float* x = state.x + i * image.values;
+        float* out = gradients.x + i * image.values;
+        if (statistics.image_mean)
+            standardised_sign_backward(image, tent, out, x, statistics.image_mean + i, statistics.image_inverse_std + i, out);
+        else
+            sign_backward(image, tent, out, x, out);
+        if (own) conv.kernels.add(out, grad_sum + i * image.values, image.values, out);
+    };
+    sign_conv_grad_input(conv, filters, grad_y.get(), gradients.x, {before, after});
+    sign_conv_grad_weight(conv, grad_y.get(), state.planes, gradients.weight);
+    if (gradients.scale) split_gradient(conv, signs, scale, gradients.weight, gradients.scale);
+}
+
+void split_gradient(const SignConv& conv, const float* signs, const float* scale, float* grad_weight, float* grad_scale) {
+    const std::size_t n = conv.taps() * conv.in_channels;
+    for (std::size_t o = 0; o < conv.out_channels; ++o) {
+        float* of_filter = grad_weight + o * n;
+        grad_scale[o] = static_cast<float>(conv.kernels.training.dot(n, of_filter, signs + o * n));
+        for (std::size_t i = 0; i < n; ++i) of_filter[i] *= scale[o];
+    }
+}
+
+}  // namespace rbnn

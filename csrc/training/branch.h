@@ -1,0 +1,51 @@
+// A branch of a residual network in training, from its input to where it meets the shortcut:
+//
+//   out = hardtanh(norm(scale · (signs ⊛ sign(x))) + shortcut),   norm with mean and variance of the batch
+//
+// Between convolution and norm there are whole numbers, `counts` = signs ⊛ sign(x): kept in 16 bits, their sums exact.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "training/elementwise.h"
+#include "training/sign_conv.h"
+
+namespace rbnn {
+
+constexpr std::size_t kMostCounts = 32767;   // of a filter's values
+
+struct Norm {
+    const float *weight, *bias;
+    double eps;
+};
+
+// The statistics of the images (per image, or null: not standardised) and of the counts (per channel).
+struct BranchStatistics {
+    float *image_mean, *image_inverse_std;
+    double *mean, *variance;
+};
+
+// Everything that the backward pass wants to know of the forward pass; dense, channels last.
+struct BranchState {
+    const float *x, *shortcut;
+    std::int16_t* counts;
+    std::uint64_t* planes;
+    float* out;
+    BranchStatistics statistics;
+};
+
+void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchState& state);
+
+struct BranchGradients {
+    float *x, *shortcut;                    // without the latter x is the shortcut too
+    float *weight, *scale;                  // of the signs, and null or the scale; without it of scale · signs
+    float *norm_weight, *norm_bias;
+};
+
+void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchState& state,
+                     Tent tent, const float* grad, const BranchGradients& gradients);
+
+// grad_weight, the gradient of scale · signs, becomes that of the signs; grad_scale has one number per filter.
+void split_gradient(const SignConv& conv, const float* signs, const float* scale, float* grad_weight, float* grad_scale);
+
+}  // namespace rbnn

@@ -1,0 +1,65 @@
+"""A branch of a residual network in training, in one go: binary convolution, batch norm, shortcut and hardtanh.
+
+    out = hardtanh(norm(scale · (signs ⊛ sign(x))) + shortcut)
+
+What a convolution of signs gives are whole numbers: they lie in memory as 16 bits, forward and backward, and their mean
+and variance are exact.
+"""
+
+from torch import Tensor, nn
+
+from rbnn.functional import kernels
+from rbnn.functional.batch_norm import move_statistics, norm_possible
+from rbnn.functional.binarize import Binarization
+from rbnn.functional.estimators import Tent
+from rbnn.functional.scaled_signs import ScaledSigns
+from rbnn.functional.sign_conv import Pair, sign_conv_possible
+
+MOST_VALUES = 32767
+"""Of a filter: what its sums of signs need must fit 16 bits."""
+
+
+def branch_possible(
+    x: Tensor,
+    signs: Tensor,
+    binarization: Binarization,
+    stride: Pair,
+    padding: Pair,
+    norm: nn.Module,
+    shortcut: Tensor,
+) -> bool:
+    """Whether :func:`branch` has kernels for a weight like ``signs``."""
+    if not sign_conv_possible(x, signs, binarization, padding):
+        return False
+    sides = [(x.shape[i] + 2 * padding[i - 2] - signs.shape[i]) // stride[i - 2] + 1 for i in (2, 3)]
+    return (
+        isinstance(binarization.derivative, Tent)
+        and not binarization.scaled
+        and signs[0].numel() <= MOST_VALUES
+        and shortcut.shape == (x.shape[0], signs.shape[0], *sides)
+        and norm_possible(norm, shortcut)
+        and kernels.channels_last(x)
+    )
+
+
+def branch(
+    x: Tensor,
+    weight: ScaledSigns,
+    binarization: Binarization,
+    stride: Pair,
+    padding: Pair,
+    norm: nn.BatchNorm2d,
+    shortcut: Tensor,
+) -> Tensor:
+    """``hardtanh(norm(conv2d(binarization(x), weight)) + shortcut)``; the running statistics of ``norm`` move on.  Ask
+    :func:`branch_possible` before."""
+    assert isinstance(binarization.derivative, Tent)
+    out, _, _, _, _, mean, variance = kernels.branch(
+        x, weight.signs, weight.scale, weight.soft, norm.weight, norm.bias, None if shortcut is x else shortcut, stride,
+        padding, binarization.standardised, binarization.derivative.numbers(), norm.eps,
+    )  # fmt: skip
+    if weight.scale is not None:
+        scale = weight.scale.detach()
+        mean, variance = mean * scale, variance * scale.square()
+    move_statistics(norm, mean, variance, out.numel() // out.shape[1])
+    return out  # type: ignore[no-any-return]

@@ -1,0 +1,166 @@
+"""A whole branch, and the values behind binary weights, against the formulas in float64."""
+
+import copy
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import rbnn
+from rbnn.functional import (
+    Binarization,
+    ScaledSigns,
+    as_tensor,
+    branch,
+    branch_possible,
+    random_orthogonal,
+    rotated_weight,
+    rotation_shape,
+    standardise,
+)
+from rbnn.functional.estimators import Tent
+from rbnn.nn import BinaryConv2d
+
+TENT = Tent(peak=1.3, slope=0.7, support=1.4)
+LAST = torch.channels_last
+
+
+def numbers(seed: int, *shape: int) -> Tensor:
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    return made.to(memory_format=LAST) if len(shape) == 4 else made
+
+
+def gradients(out: Tensor, *inputs: Tensor) -> list[Tensor]:
+    return [out.detach(), *torch.autograd.grad(out, inputs, numbers(9, *out.shape).to(out.dtype))]
+
+
+def close(name: str, found: Tensor, exact: Tensor, tolerance: float) -> None:
+    largest = float(exact.abs().max())
+    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance * largest + 1e-7, msg=name)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 5), st.sampled_from([8, 16, 24]), st.sampled_from([8, 16, 40]), st.integers(4, 9), st.integers(4, 9),
+    st.integers(1, 2), st.sampled_from([1, 3]), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_a_branch_against_its_formula(
+    images: int,
+    inputs: int,
+    outputs: int,
+    height: int,
+    width: int,
+    stride: int,
+    side: int,
+    standardised: bool,
+    soft: bool,
+) -> None:
+    padding = side // 2
+    x = numbers(1, images, inputs, height, width).requires_grad_()
+    signs, scale = torch.where(numbers(2, outputs, inputs, side, side) > 0, 1.0, -1.0), numbers(3, outputs).abs() + 0.1
+    like = F.conv2d(x, signs, stride=stride, padding=padding)
+    shortcut = numbers(4, *like.shape).requires_grad_()
+    norm = nn.BatchNorm2d(outputs)
+    nn.init.uniform_(norm.weight, 0.2, 1.0), nn.init.normal_(norm.bias)
+    exact_norm = copy.deepcopy(norm).double()
+    how = Binarization(TENT, standardised)
+    found, exact = [], []
+    for each, kind, own in ((found, torch.float32, norm), (exact, torch.float64, exact_norm)):
+        values = [t.detach().to(kind).requires_grad_() for t in (x, shortcut, signs, scale)]
+        weight = ScaledSigns(values[2].detach(), values[3].detach(), values[2]) if soft else ScaledSigns(*values[2:])
+        learnt = [*values[: 3 if soft else 4], own.weight, own.bias]
+        if each is found:
+            assert branch_possible(values[0], values[2], how, (stride,) * 2, (padding,) * 2, own, values[1])
+            out = branch(values[0], weight, how, (stride,) * 2, (padding,) * 2, own, values[1])
+        else:
+            y = F.conv2d(how(values[0]), as_tensor(weight), stride=stride, padding=padding)
+            out = F.hardtanh(own(y) + values[1])
+        each += gradients(out, *learnt)
+    # Where rounding decides on which side of a kink a value lies, the gradients are another function's.
+    if not ((found[0].abs() == 1) == (exact[0].abs() == 1)).all():
+        return
+    if (
+        not soft
+    ):  # batch norm takes nearly all of a scale's gradient away: what is left is a difference of large numbers
+        terms = float(exact[3].flatten(1).abs().sum(1).max())
+        torch.testing.assert_close(found.pop(4).double(), exact.pop(4), rtol=0, atol=1e-5 * terms)
+    for name, a, b in zip(("out", "x", "shortcut", "signs", "γ", "β"), found, exact, strict=True):
+        close(name, a, b, 2e-4)
+    for (name, a), b in zip(norm.named_buffers(), exact_norm.buffers(), strict=True):
+        close(name, a, b.double(), 1e-5)
+
+
+def test_x_that_is_its_own_shortcut_gets_both_gradients() -> None:
+    x = numbers(1, 3, 16, 6, 6).requires_grad_()
+    weight, how = ScaledSigns(torch.sign(numbers(2, 16, 16, 3, 3)), numbers(3, 16)), Binarization(TENT, True)
+    norm = nn.BatchNorm2d(16)
+    own, apart = x, x.clone(memory_format=torch.preserve_format)
+    found = [gradients(branch(x, weight, how, (1, 1), (1, 1), norm, each), x)[1] for each in (own, apart)]
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+
+
+def test_constant_outputs_and_large_sums() -> None:
+    """All signs the same: sums at the edge of what a filter can give, and a variance of exactly nothing."""
+    x = numbers(1, 2, 64, 4, 4).abs().requires_grad_()
+    weight, norm = ScaledSigns(torch.ones(8, 64, 1, 1)), nn.BatchNorm2d(8)
+    out = branch(x, weight, Binarization(TENT), (1, 1), (0, 0), norm, torch.zeros(2, 8, 4, 4).to(memory_format=LAST))
+    assert torch.equal(out, torch.zeros_like(out))
+    assert norm.running_mean is not None
+    torch.testing.assert_close(norm.running_mean, torch.full((8,), 6.4))
+    assert torch.isfinite(gradients(out, x)[1]).all()
+
+
+@pytest.mark.parametrize("kernels", [name for name, there in rbnn._core.kernels() if there])
+def test_every_instruction_set_gives_the_same_branch(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = numbers(1, 3, 24, 7, 9).requires_grad_()
+    weight, how = ScaledSigns(torch.sign(numbers(2, 40, 24, 3, 3)), numbers(3, 40)), Binarization(TENT, True)
+    shortcut, found = numbers(4, 3, 40, 4, 5), []
+    for name in ("portable", kernels):
+        monkeypatch.setattr("rbnn.functional.kernels.KERNELS", name)
+        found.append(gradients(branch(x, weight, how, (2, 2), (1, 1), nn.BatchNorm2d(40), shortcut), x))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_that_is_listened_to_or_has_an_output_of_its_own_is_called() -> None:
+    x, norm = numbers(1, 2, 8, 5, 5), nn.BatchNorm2d(8)
+    layer, heard = BinaryConv2d(8, 8, 3, padding=1, bias=False), list[object]()
+    layer.method.begin_epoch(layer.weight, 0, 2)
+    assert layer.branch(x, norm, x) is not None
+    handle = layer.register_forward_hook(lambda *args: heard.append(args))
+    assert layer.branch(x, norm, x) is None
+    handle.remove()
+    layer.set_method("xnor-net", {"k_map": True})
+    assert layer.branch(x, norm, x) is None
+    assert layer.eval().branch(x, norm, x) is None
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 3, 3), (32, 16, 3, 3), (5, 7, 3, 2), (10, 64), (8, 24, 1, 1), (4, 2, 5)])
+def test_the_rotated_weight_against_its_formula(shape: tuple[int, ...]) -> None:
+    w = numbers(1, *shape) * 0.1 + 0.02
+    generator = torch.Generator().manual_seed(5)
+    r1, r2 = (random_orthogonal(n, generator) for n in rotation_shape(w[0].numel()))
+    for betas, rotated_gradient, last in product((None, 1, shape[0]), (True, False), (True, False)):
+        found, exact = [], []
+        for each, kind in ((found, torch.float32), (exact, torch.float64)):
+            value = w.detach().clone(memory_format=LAST if last and w.dim() == 4 else torch.contiguous_format)
+            learnt = [value.to(kind).requires_grad_()]
+            if betas is not None:
+                learnt.append(torch.linspace(0.3, 2.8, betas, dtype=kind).requires_grad_())
+            beta = learnt[1] if betas is not None else None
+            each += gradients(rotated_weight(learnt[0], r1.to(kind), r2.to(kind), beta, rotated_gradient), *learnt)
+        for name, a, b in zip(("mixed", "w", "β"), found, exact, strict=False):
+            close(name, a, b, 2e-5)
+
+
+def test_constant_filters_become_zeros_without_a_gradient() -> None:
+    w = torch.cat([torch.full((1, 4, 3, 3), 0.1), numbers(1, 2, 4, 3, 3)]).requires_grad_()
+    out, grad = gradients(standardise(w), w)
+    assert not out[0].any()
+    assert not grad[0].any()
+    assert out[1:].all()
+    assert grad[1:].all()
