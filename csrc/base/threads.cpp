@@ -63,8 +63,8 @@ public:
 
 private:
     // Its number, and how many of the workers take part: one value, so that a worker who is not among them touches nothing
-    // that the next round may be changing.
-    struct Round {
+    // that the next round may be changing.  Aligned to its size: Clang else calls libatomic, which nobody links.
+    struct alignas(8) Round {
         std::uint32_t number, helpers;
     };
 

@@ -102,7 +102,7 @@ def _watch(come: Callable[[str], None]) -> None:
         finally:
             hook.remove()
 
-    def watched_add(self: log.RunLog, entry: dict[str, Any]) -> None:
+    def watched_add(self: log.RunLog, entry: dict[str, Any], *more: Any) -> None:
         with self.path.open("a", encoding="utf-8") as file:  # what a system that crashes may leave of a line
             line = json.dumps(entry)
             place = file.tell()
@@ -110,7 +110,7 @@ def _watch(come: Callable[[str], None]) -> None:
             file.flush()
             come("half a line of the log")
             file.truncate(place)
-        add(self, entry)
+        add(self, entry, *more)
         come("log")
 
     def watched_write(path: Path, write: Callable[[BinaryIO], object]) -> None:

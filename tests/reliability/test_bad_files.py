@@ -164,8 +164,8 @@ TROUBLE: dict[str, dict[str, Callable[[Path], object]]] = {
 }
 HARMLESS = {
     "train": {"empty"},
-    "train, resumed": {"missing", "a loop of links"},
-    "train, its log": {"missing", "empty", "truncated", "a loop of links"},
+    "train, resumed": {"missing"},
+    "train, its log": {"missing", "empty", "truncated"},
     "eval of a run": {"missing", "a loop of links", "a directory"},
     "predict of a picture": {"huge"},
     "reproduce": {"of another network", "not a number"},

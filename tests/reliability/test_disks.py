@@ -2,15 +2,19 @@
 
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from faults import Fault
 from killed_run import KILL, code_of, start
 from runs import assert_same_run, state_of
 from short_runs import command
 
+from rbnn.errors import DamagedCheckpoint
+from rbnn.training import checkpoint
 from rbnn.training.directory import LOCK
 
 Damage = Callable[[Path], None]
@@ -98,13 +102,19 @@ def change(place: float) -> Damage:
     return damage
 
 
+def change_a_checksum(path: Path) -> None:
+    with zipfile.ZipFile(path) as container:
+        place = container.start_dir + 16  # in the entry of the first member, in the list at the end of the file
+    change(place / path.stat().st_size)(path)
+
+
 DAMAGES = {
     "empty": cut_at(0),
     "cut at the start": cut_at(0.001),
     "cut in the middle": cut_at(0.5),
     "cut at the end": cut_at(0.9999),
     "a byte of a tensor": change(0.5),
-    "a byte near the end": change(0.9995),
+    "a checksum near the end": change_a_checksum,
     "gone": Path.unlink,
 }
 
@@ -133,6 +143,27 @@ def test_the_checkpoint_before_a_damaged_one(
         before = f"{out / 'previous.pt'}, step 0 of epoch 1"
         assert told.endswith(f"; the run goes on from the checkpoint before it, {before}")
         assert_same_run(undisturbed, out)
+
+
+@pytest.mark.parametrize("part", ["the list at the end", pytest.param("all of it", marks=pytest.mark.long)])
+def test_any_byte_of_a_checkpoint(part: str, tmp_path: Path, fault: Fault) -> None:
+    """A changed byte is noticed, or it is one that nobody reads, such as a date in the container's list."""
+    path = tmp_path / "small.pt"
+    written = {"step": 3, "model": {"weight": torch.arange(20.0), "bias": torch.ones(2, dtype=torch.int64)}}
+    torch.save(written, path)
+    whole, noticed = path.read_bytes(), 0
+    with zipfile.ZipFile(path) as container:
+        first = container.start_dir if part == "the list at the end" else 0
+    for place in range(first, len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with fault("one byte of a checkpoint changed"):
+            try:
+                state = checkpoint.read(path)
+            except DamagedCheckpoint:
+                noticed += 1
+            else:
+                assert str(state) == str(written), place
+    assert noticed > (len(whole) - first) / 3
 
 
 def test_both_checkpoints_damaged(stopped: Path, tmp_path: Path, fault: Fault) -> None:

@@ -2,8 +2,7 @@
 
 import os
 from collections.abc import Mapping
-
-import numpy as np
+from math import prod
 
 from rbnn.errors import ConfigError, PackError
 from rbnn.packed.graph import Graph
@@ -47,15 +46,15 @@ def _limit() -> float:
 
 
 def _of_operation(operation: Operation, buffers: Mapping[str, Buffer]) -> int:
-    written = int(np.prod(buffers[next(iter(operation.outputs.values()))].shape))
-    values = max(written, *(int(np.prod(buffers[name].shape)) for name in operation.inputs.values()), 0)
+    written = prod(buffers[next(iter(operation.outputs.values()))].shape)
+    values = max(written, *(prod(buffers[name].shape) for name in operation.inputs.values()), 0)
     if "weight" in operation.tensors:
         weight = operation.tensors["weight"]
         channels = 8 * weight.shape[3] if operation.kind == "binary_conv" else weight.shape[3]
         return written * int(weight.shape[1] * weight.shape[2] * channels)
     if "kernel" in operation.attributes:
-        return written * int(np.prod(operation.attributes["kernel"]))
+        return written * int(prod(operation.attributes["kernel"]))
     if "size" in operation.attributes:  # cells may overlap by a row and a column
         sides = zip(buffers[operation.inputs["x"]].shape[:2], operation.attributes["size"], strict=True)
-        return written * int(np.prod([-(-side // count) + 1 for side, count in sides]))
+        return written * int(prod(-(-side // count) + 1 for side, count in sides))
     return values

@@ -20,6 +20,8 @@ from rbnn.training.checkpoint_schema import VERSION, check_description, check_ve
 from rbnn.training.config import TrainConfig, as_table, with_all_options
 from rbnn.training.contract import InputContract
 
+DIRECTORY = 0x10
+"""The attribute by which a zip marks a directory."""
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
 
 
@@ -103,15 +105,17 @@ def load_state(path: Path) -> dict[str, Any]:
 
 def _check_container(path: Path, file: BinaryIO) -> None:
     """A checkpoint is a zip of uncompressed members, so that it unfolds to no more than what is there; each member has
-    a checksum, which torch writes but does not look at."""
+    a checksum, which torch writes but does not look at.  A member marked as a directory torch does not read at all: its
+    tensor would be whatever the memory held."""
     size = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as container:
         members = container.infolist()
         compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
         if compressed or sum(member.file_size for member in members) > size:
-            raise CheckpointError(f"{path} is refused: it claims to hold more than its {size:,} bytes")
-        if changed := container.testzip():
-            raise DamagedCheckpoint(f"{path} is not a readable checkpoint: the checksum of {changed} does not fit")
+            raise DamagedCheckpoint(f"{path} is refused: it claims to hold more than its {size:,} bytes")
+        changed = next((member.filename for member in members if member.external_attr & DIRECTORY), None)
+        if changed := changed or container.testzip():
+            raise DamagedCheckpoint(f"{path} is not a readable checkpoint: {changed} in it has changed")
 
 
 def keep_previous(directory: Path) -> None:

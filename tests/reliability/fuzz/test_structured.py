@@ -1,4 +1,4 @@
-"""Random networks that are valid: every kind of kernels and count of threads answers as the oracle."""
+"""Random networks and mutants: every kind of kernels and count of threads answers as the oracle, or refuses with it."""
 
 import re
 import subprocess
@@ -10,9 +10,14 @@ from compiled import SANITIZED, build
 from encode import encode, join
 from faults import Fault
 from judge import judge
+from mutants import mutant_file
+from packed_networks import picture_network, small_network
 from random_graphs import random_graph
 
 from rbnn import _core
+from rbnn.errors import RbnnError
+from rbnn.packed import file as packfile
+from rbnn.packed.budget import check_work
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import KINDS
 
@@ -20,11 +25,15 @@ from rbnn.packed.operations import KINDS
 def case(seed: int) -> tuple[Graph, np.ndarray]:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng)
-    height, width, channels = graph.buffers["image"].shape
+    return graph, random_images(graph, rng)
+
+
+def random_images(graph: Graph, rng: np.random.Generator) -> np.ndarray:
+    height, width, channels = graph.buffers[graph.input.buffer].shape
     images = rng.normal(size=(2, channels, height, width)) * rng.choice([1, 1, 1, 1e-4, 1e6])
     if rng.random() < 0.4:  # rows of zeros, or of far larger values
         images[:, :, rng.integers(height) :] *= rng.choice([0, 0, 1e-8, 1e5])
-    return graph, np.where(rng.random(images.shape) < 0.05, 0, images).astype(np.float32)
+    return np.where(rng.random(images.shape) < 0.05, 0, images).astype(np.float32)
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(20_000, marks=pytest.mark.long)])
@@ -36,6 +45,30 @@ def test_random_networks_answer_as_the_oracle(count: int, fault: Fault) -> None:
                 judge(graph, images)
             except Exception as error:
                 raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("count", [600, pytest.param(20_000, marks=pytest.mark.long)])
+def test_mutants_are_refused_or_answer_as_the_oracle(count: int, fault: Fault) -> None:
+    """Half of them of two networks as an exporter makes them, half of random ones."""
+    ordinary, refused, answered = [small_network(), picture_network()], 0, 0
+    with fault("mutant of a packed file, every kernel", count):
+        for seed in range(count):
+            rng = np.random.default_rng(seed)
+            graph = ordinary[seed // 2 % 2] if seed % 2 else case(seed)[0]
+            try:
+                mutant = packfile.parse(mutant_file(graph, rng))
+                check_work(mutant, None)
+                images = random_images(mutant, rng)
+            except RbnnError:
+                refused += 1
+                continue
+            try:
+                judge(mutant, images)
+                answered += 1
+            except Exception as error:
+                raise AssertionError(f"mutant {seed}: {error}") from error
+        assert refused > count / 3
+        assert answered > count / 10
 
 
 def test_every_kind_is_among_them() -> None:
