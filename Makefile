@@ -53,8 +53,7 @@ sanitize: $(VENV)/installed
 # Faults at full size: kills, full disks, bad and hostile input, lost processes, a fuzzer, threads under load.
 reliability: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not compiles" --hypothesis-profile=explore \
-		tests/reliability tests/training/test_distributed.py tests/packed/test_file.py \
-		tests/functional/test_kernels.py $(PYTEST)
+		tests/reliability tests/training/test_distributed.py tests/functional/test_kernels.py $(PYTEST)
 
 clean:
 	rm -rf $(VENV) build $(RUNS)
