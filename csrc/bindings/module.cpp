@@ -100,7 +100,7 @@ void sign_conv_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, P
 }
 
 void sign_conv_grad_input(Pictures grad, Pictures signs, Numbers scale, Pair stride, Pair padding, Pictures x, Numbers mean,
-                          Numbers inverse_std, bool through_tent, float peak, float slope, float support, PicturesOut grad_x,
+                          Numbers inverse_std, bool through_tent, float peak, float slope, float support, float steepness, PicturesOut grad_x,
                           int threads, const std::string& kernels) {
     const rbnn::SignConv conv = sign_conv(grad_x, signs, stride, padding, threads, kernels);
     check_output(conv, grad);
@@ -115,9 +115,9 @@ void sign_conv_grad_input(Pictures grad, Pictures signs, Numbers scale, Pair str
         const float* at = x.data() + i * image.values;
         float* out = grad_x.data() + i * image.values;
         if (through_tent && standardised)
-            rbnn::standardised_sign_backward(image, {peak, slope, support}, out, at, mean.data() + i, inverse_std.data() + i, out);
+            rbnn::standardised_sign_backward(image, {peak, slope, support, steepness}, out, at, mean.data() + i, inverse_std.data() + i, out);
         else if (through_tent)
-            rbnn::sign_backward(image, {peak, slope, support}, out, at, out);
+            rbnn::sign_backward(image, {peak, slope, support, steepness}, out, at, out);
     };
     rbnn::sign_conv_grad_input(conv, filters, grad.data(), grad_x.data(), {{}, finish});
 }
@@ -167,7 +167,7 @@ void branch_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, Pair
     rbnn::branch_forward(given.conv, signs.data(), scale.data(), given.norm, given.state);
 }
 
-void branch_backward(Pictures grad, float peak, float slope, float support, PicturesOut grad_x, PicturesOut grad_shortcut,
+void branch_backward(Pictures grad, float peak, float slope, float support, float steepness, PicturesOut grad_x, PicturesOut grad_shortcut,
                      PicturesOut grad_signs, NumbersOut grad_scale, NumbersOut grad_weight, NumbersOut grad_bias, Pictures x,
                      Pictures signs, Numbers scale, Pair stride, Pair padding, Numbers weight, Numbers bias, double eps, Counts counts,
                      PlanesOut planes, PicturesOut out, NumbersOut image_mean, NumbersOut image_inverse_std, DoublesOut mean,
@@ -180,7 +180,7 @@ void branch_backward(Pictures grad, float peak, float slope, float support, Pict
         grad_weight.size() != scale.size() || grad_bias.size() != scale.size())
         throw std::invalid_argument("a gradient has another size");
     const rbnn::WithoutGil released;
-    rbnn::branch_backward(given.conv, signs.data(), scale.data(), given.norm, given.state, {peak, slope, support}, grad.data(),
+    rbnn::branch_backward(given.conv, signs.data(), scale.data(), given.norm, given.state, {peak, slope, support, steepness}, grad.data(),
                           {grad_x.data(), grad_shortcut.size() ? grad_shortcut.data() : nullptr, grad_signs.data(), grad_scale.size() ? grad_scale.data() : nullptr,
                            grad_weight.data(), grad_bias.data()});
 }
@@ -391,13 +391,13 @@ NB_MODULE(_core, m) {
         array("x"), array("out"), "threads"_a, "out = +1 where x > 0, else -1.");
     m.def(
         "sign_backward",
-        [](Images grad, Images x, ImagesOut grad_x, float peak, float slope, float support, int threads) {
+        [](Images grad, Images x, ImagesOut grad_x, float peak, float slope, float support, float steepness, int threads) {
             const auto shape = same_shape(threads, grad, x, grad_x);
             const rbnn::WithoutGil released;
-            rbnn::sign_backward(shape, {peak, slope, support}, grad.data(), x.data(), grad_x.data());
+            rbnn::sign_backward(shape, {peak, slope, support, steepness}, grad.data(), x.data(), grad_x.data());
         },
-        array("grad"), array("x"), array("grad_x"), "peak"_a, "slope"_a, "support"_a, "threads"_a,
-        "grad_x = grad max(peak - slope |x|, 0) where |x| <= support, else 0.");
+        array("grad"), array("x"), array("grad_x"), "peak"_a, "slope"_a, "support"_a, "steepness"_a, "threads"_a,
+        "grad_x = grad max(peak - slope |x|, 0) (1 - tanh^2(steepness x)) where |x| <= support, else 0.");
     m.def(
         "standardised_sign_forward",
         [](Images x, ImagesOut out, NumbersOut mean, NumbersOut inverse_std, int threads) {
@@ -411,15 +411,15 @@ NB_MODULE(_core, m) {
     m.def(
         "standardised_sign_backward",
         [](Images grad, Images x, Numbers mean, Numbers inverse_std, ImagesOut grad_x, float peak, float slope,
-           float support, int threads) {
+           float support, float steepness, int threads) {
             const auto shape = same_shape(threads, grad, x, grad_x);
             one_per_image(shape, mean, inverse_std);
             const rbnn::WithoutGil released;
-            rbnn::standardised_sign_backward(shape, {peak, slope, support}, grad.data(), x.data(), mean.data(),
+            rbnn::standardised_sign_backward(shape, {peak, slope, support, steepness}, grad.data(), x.data(), mean.data(),
                                              inverse_std.data(), grad_x.data());
         },
         array("grad"), array("x"), array("mean"), array("inverse_std"), array("grad_x"), "peak"_a, "slope"_a,
-        "support"_a, "threads"_a,
+        "support"_a, "steepness"_a, "threads"_a,
         "Gradient of standardised_sign_forward by the tent at the standardised x.");
     m.def(
         "add_hardtanh_forward",
@@ -488,7 +488,7 @@ NB_MODULE(_core, m) {
           array("image_inverse_std"), array("mean"), array("variance"), "threads"_a, "kernels"_a = "",
           "out = clamp(norm(scale (signs * sign(x))) + shortcut, -1, 1); the signs of x standardised unless image_mean is empty. "
           "counts = signs * sign(x), mean and variance are theirs.");
-    m.def("branch_backward", &branch_backward, array("grad"), "peak"_a, "slope"_a, "support"_a, array("grad_x"),
+    m.def("branch_backward", &branch_backward, array("grad"), "peak"_a, "slope"_a, "support"_a, "steepness"_a, array("grad_x"),
           array("grad_shortcut"), array("grad_signs"), array("grad_scale"), array("grad_weight"), array("grad_bias"), array("x"),
           array("signs"), array("scale"), "stride"_a, "padding"_a, array("weight"), array("bias"), "eps"_a, array("counts"),
           array("planes"), array("out"), array("image_mean"), array("image_inverse_std"), array("mean"), array("variance"),
@@ -506,7 +506,7 @@ NB_MODULE(_core, m) {
           "Convolve the signs of x, standardised per image unless mean is empty, with signs; a scale per filter. "
           "Channels last. planes keeps the signs for the gradient.");
     m.def("sign_conv_grad_input", &sign_conv_grad_input, array("grad"), array("signs"), array("scale"), "stride"_a,
-          "padding"_a, array("x"), array("mean"), array("inverse_std"), "through_tent"_a, "peak"_a, "slope"_a, "support"_a, array("grad_x"),
+          "padding"_a, array("x"), array("mean"), array("inverse_std"), "through_tent"_a, "peak"_a, "slope"_a, "support"_a, "steepness"_a, array("grad_x"),
           "threads"_a, "kernels"_a = "", "The gradient for x through the tent, or for its signs.");
     m.def("sign_conv_grad_weight", &sign_conv_grad_weight, array("grad"), array("planes"), "size"_a, "stride"_a, "padding"_a,
           array("grad_weight"), "threads"_a, "kernels"_a = "", "The gradient for the weight, (out, kernel_y, kernel_x, in).");

@@ -1,7 +1,5 @@
 // Kernels of training's convolution of signs, over eight floats (vectors.h).
 
-using Ints = std::int32_t __attribute__((vector_size(32)));
-
 // A plane per channel, a bit per pixel.  Half a word at a time: lanes of 32 bits are as many as floats.
 RBNN_INLINE void pack_planes(const PackRow& row) {
     const Floats level = load(row.level);

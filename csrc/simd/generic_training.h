@@ -9,7 +9,36 @@ RBNN_INLINE float tent_at(Tent tent, float x, float grad) {
     return size <= tent.support ? grad * (height < 0.0f ? 0.0f : height) : 0.0f;
 }
 
+using Ints = std::int32_t __attribute__((vector_size(32)));
+
+// e^x for −87 ≤ x ≤ 0, to the last two bits: 2^n by the exponent, the rest by its series.
+RBNN_INLINE Floats exponential(Floats x) {
+    const Floats magic = Floats{} + 12582912.0f;  // 1.5·2²³: what is added to it is rounded to a whole number
+    const Floats n = (x * 1.44269504f + magic) - magic;
+    const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    constexpr float kFactors[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    Floats sum = Floats{} + 1.0f / 5040;
+    for (const float factor : kFactors) sum = sum * r + factor;
+    const Ints exponent = (__builtin_convertvector(n, Ints) + 127) << 23;
+    return sum * load(&exponent);
+}
+
+// 1 − tanh²(z/2) = 4e/(1 + e)², e = e^−|z|.
+RBNN_INLINE Floats bell(Floats z) {
+    const Floats down = z > 0.0f ? -z : z, e = exponential(down < -87.0f ? Floats{} - 87.0f : down), one = 1.0f + e;
+    return 4.0f * e / (one * one);
+}
+
+// out = grad·(1 − tanh²(steepness·(x − mean)·inverse_std))
+void bend(std::size_t n, float steepness, const float* x, float mean, float inverse_std, const float* grad, float* out) {
+    const float factor = 2.0f * steepness * inverse_std;
+    std::size_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(out + i, load(grad + i) * bell((load(x + i) - mean) * factor));
+    for (; i < n; ++i) out[i] = grad[i] * bell(Floats{} + (x[i] - mean) * factor)[0];
+}
+
 void tent(std::size_t n, Tent shape, const float* grad, const float* x, float* out) {
+    if (shape.steepness != 0.0f) bend(n, shape.steepness, x, 0.0f, 1.0f, grad, out), grad = out;
     RBNN_IVDEP  // out may be grad: each value depends on its own place alone
     for (std::size_t i = 0; i < n; ++i) out[i] = tent_at(shape, x[i], grad[i]);
 }
@@ -38,6 +67,7 @@ double squares(std::size_t n, const float* x, float mean) {
 
 void standardised_tent(std::size_t n, Tent shape, const float* grad, const float* x, float mean, float inverse_std, float* out,
                        double* sum, double* product) {
+    if (shape.steepness != 0.0f) bend(n, shape.steepness, x, mean, inverse_std, grad, out), grad = out;
     double total = 0.0, total_product = 0.0;
     for (std::size_t i = 0; i < n; i += kSummed) {
         const std::size_t count = least(kSummed, n - i);
@@ -101,7 +131,6 @@ void sum_rows(std::size_t rows, std::size_t channels, const float* y, const floa
     });
 }
 
-using Ints = std::int32_t __attribute__((vector_size(32)));
 using Shorts = std::int16_t __attribute__((vector_size(16)));
 
 RBNN_INLINE Floats as_floats(const float* y) { return load(y); }

@@ -7,9 +7,9 @@
 
 namespace rbnn {
 
-// d sign/dx = max(peak − slope·|x|, 0) where |x| ≤ support, else 0.
+// d sign/dx = max(peak − slope·|x|, 0)·(1 − tanh²(steepness·x)) where |x| ≤ support, else 0.
 struct Tent {
-    float peak, slope, support;
+    float peak, slope, support, steepness;
 };
 
 // Four numbers are a group, and a table has one entry for each choice of signs, or each subset, of them.

@@ -187,7 +187,7 @@ def test_what_it_leaves_to_torch() -> None:
     assert not sign_conv_possible(x, w[:7], TENT, padding)
     assert not sign_conv_possible(x.repeat(1, 1, 1, 11), w, TENT, padding)
     assert not sign_conv_possible(x[:0], w, TENT, padding)
-    smooth = Binarization(estimator("ede", 1.0, 1.0), standardised=True)
+    smooth = Binarization(estimator("swish-sign", 1.0, 1.0), standardised=True)
     assert not sign_conv_possible(x, w, smooth, padding)
 
 

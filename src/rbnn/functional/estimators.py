@@ -11,7 +11,8 @@ The forward pass is always the hard ``sign(x) = +1 if x > 0 else −1``.  An est
     swish-sign       β(2 − βx tanh(βx/2)) / (1 + cosh βx), β = 5       (BNN+; negative where |x| > 2.3994/β)
     annealed-tanh    β(1 − tanh²(βx)), β from 1 to 10                  (Ajanthan et al.)
 
-The first four are tents, ``max(peak − slope·|x|, 0)`` inside a support: on a CPU one fused kernel serves them all.
+All but swish-sign are tents, ``max(peak − slope·|x|, 0) (1 − tanh²(steepness·x))`` inside a support: on a CPU one fused
+kernel serves them.
 """
 
 from collections.abc import Callable
@@ -69,35 +70,33 @@ def _constant(numbers: tuple[float, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class Tent:
-    """``d sign/dx = max(peak − slope·|x|, 0)`` where ``|x| ≤ support``, else 0."""
+    """``d sign/dx = max(peak − slope·|x|, 0) (1 − tanh²(steepness·x))`` where ``|x| ≤ support``, else 0."""
 
     peak: Number
     slope: Number
     support: float
+    steepness: Number = 0.0
 
     def numbers(self) -> Tensor:
-        """The three as one tensor, in double on the CPU."""
-        if isinstance(self.peak, Tensor):
-            return torch.stack(
-                [torch.as_tensor(each, dtype=torch.float64) for each in (self.peak, self.slope, self.support)]
-            )
-        numbers = self.peak, self.slope, self.support
-        return torch.tensor(numbers, dtype=torch.float64) if torch.compiler.is_compiling() else _constant(numbers)
+        """The four as one tensor, in double on the CPU."""
+        numbers = self.peak, self.slope, self.support, self.steepness
+        if any(isinstance(each, Tensor) for each in numbers):
+            return torch.stack([torch.as_tensor(each, dtype=torch.float64) for each in numbers])
+        if torch.compiler.is_compiling():
+            return torch.tensor(numbers, dtype=torch.float64)
+        return _constant(numbers)  # type: ignore[arg-type]
 
     def __call__(self, x: Tensor) -> Tensor:
         magnitude = x.abs()
-        return (self.peak - self.slope * magnitude).clamp_min(0) * (magnitude <= self.support)
+        height = (self.peak - self.slope * magnitude).clamp_min(0) * (magnitude <= self.support)
+        if isinstance(self.steepness, float) and self.steepness == 0:
+            return height
+        return height * (1 - torch.tanh(self.steepness * x).square())
 
 
-@dataclass(frozen=True)
-class ErrorDecay:
+def error_decay(t: Number, k: Number) -> Tent:
     """``k t (1 − tanh²(t x))``: IR-Net's error decay estimator."""
-
-    t: Number
-    k: Number
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.k * self.t * (1 - torch.tanh(self.t * x).square())
+    return Tent(peak=k * t, slope=0.0, support=inf, steepness=t)
 
 
 @dataclass(frozen=True)
@@ -121,9 +120,9 @@ ESTIMATORS: dict[str, Callable[[Number, Number], Derivative]] = {
     "ste": lambda t, k: Tent(peak=1.0, slope=0.0, support=1.0),
     "ppf": lambda t, k: Tent(peak=2.0, slope=2.0, support=1.0),
     "training-aware": lambda t, k: Tent(peak=sqrt(2.0) * t * k, slope=t * t * k, support=inf),
-    "ede": ErrorDecay,
+    "ede": error_decay,
     "swish-sign": lambda t, k: SwishSign(SWISH_SIGN_BETA),
-    "annealed-tanh": lambda t, k: ErrorDecay(t=t, k=1.0),
+    "annealed-tanh": lambda t, k: error_decay(t, 1.0),
 }
 
 

@@ -5,7 +5,8 @@ the shapes of its results alone, and its gradient, an operator too.  On a CPU, i
 kernels of ``rbnn._core`` work on the tensors' own memory; elsewhere plain torch computes the same, where an operator
 can be asked at all.
 
-A tent, ``d sign/dx = max(peak − slope·|x|, 0)`` where ``|x| ≤ support``, is a tensor of its three numbers.
+A tent, ``d sign/dx = max(peak − slope·|x|, 0) (1 − tanh²(steepness·x))`` where ``|x| ≤ support``, is a tensor of its
+four numbers.
 """
 
 from collections.abc import Callable
@@ -115,6 +116,11 @@ def _like(grad: Tensor, x: Tensor) -> Tensor:
     return grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
 
 
+def _four(tent: Tensor) -> tuple[float, float, float, float]:
+    peak, slope, support, steepness = tent.tolist()
+    return peak, slope, support, steepness
+
+
 # sign(x), with a tent for its derivative.
 
 
@@ -124,10 +130,9 @@ def _like(grad: Tensor, x: Tensor) -> Tensor:
 )
 def _sign_backward(grad: Tensor, x: Tensor, tent: Tensor) -> Tensor:
     if not fusable(x):
-        return grad * Tent(*tent.tolist())(x)
+        return grad * Tent(*_four(tent))(x)
     grad_x = torch.empty_like(x)
-    peak, slope, support = tent.tolist()
-    _core.sign_backward(_rows(_like(grad, x)), _rows(x), _rows(grad_x), peak, slope, support, torch.get_num_threads())
+    _core.sign_backward(_rows(_like(grad, x)), _rows(x), _rows(grad_x), *_four(tent), torch.get_num_threads())
     return grad_x
 
 
@@ -161,10 +166,9 @@ _differentiable(
 )
 def _standardised_sign_backward(grad: Tensor, x: Tensor, mean: Tensor, inverse_std: Tensor, tent: Tensor) -> Tensor:
     grad_x = torch.empty_like(x)
-    peak, slope, support = tent.tolist()
     _core.standardised_sign_backward(
         _rows(_like(grad, x)), _rows(x), mean.numpy(), inverse_std.numpy(), _rows(grad_x),
-        peak, slope, support, torch.get_num_threads(),
+        *_four(tent), torch.get_num_threads(),
     )  # fmt: skip
     return grad_x
 
@@ -387,10 +391,9 @@ def _sign_conv_grad_input(
     tent: Tensor,
 ) -> Tensor:
     grad_x = torch.empty_like(x, memory_format=torch.channels_last)
-    peak, slope, support = tent.tolist()
     _core.sign_conv_grad_input(
         _pictures(grad), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding),  # type: ignore[arg-type]
-        _pictures(x), mean.numpy(), inverse_std.numpy(), True, peak, slope, support,
+        _pictures(x), mean.numpy(), inverse_std.numpy(), True, *_four(tent),
         _pictures(grad_x), torch.get_num_threads(), KERNELS,
     )  # fmt: skip
     return grad_x
@@ -524,7 +527,7 @@ def _branch_backward(
     """Gradients of x, shortcut, signs (or ``soft``), the scale of each filter, weight and bias of the norm."""
     grads = _branch_gradients(x, signs, scale, soft, x_is_shortcut, weight, out)
     _core.branch_backward(  # type: ignore[call-arg]
-        _pictures(grad), *tent.tolist(), *map(_pictures, grads[:3]), *(each.numpy() for each in grads[3:]),
+        _pictures(grad), *_four(tent), *map(_pictures, grads[:3]), *(each.numpy() for each in grads[3:]),
         *_branch_arguments(x, signs, scale, stride, padding, weight, bias), eps, _pictures(counts), kept[0].numpy(),
         _pictures(out), *(each.numpy() for each in kept[1:]), torch.get_num_threads(), KERNELS,
     )  # fmt: skip
