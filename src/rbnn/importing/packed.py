@@ -188,7 +188,7 @@ class _Restoring:
         channels = self.images.shape[1]
         draft, _ = pack(self.model, self.images, Rounding.of("float32", "float32", (), (), channels))
         again = draft.graph(self.graph.input)
-        for ours, theirs, operation in zip(_outline(again), _outline(self.graph), self.graph.operations, strict=False):
+        for ours, theirs, operation in zip(_outline(again), _outline(self.graph), _ordered(self.graph), strict=False):
             numbers = zip(ours.tensors.values(), theirs.tensors.values(), strict=False)
             if ours.form != theirs.form or not all(np.allclose(a, b, 1e-4, 1e-5) for a, b in numbers):
                 raise Mismatch(f"operation {operation.name!r} is another one there")
@@ -249,9 +249,28 @@ NOTHING: dict[str, object] = {"stride": [1, 1], "padding": [0, 0], "dilation": [
 """Attributes that may as well be left out."""
 
 
+def _ordered(graph: Graph) -> list[Operation]:
+    """The operations from the input to the output, in an order that follows from what they read: a file may compute a
+    shortcut before its branch or after it."""
+    writers = {name: operation for operation in graph.operations for name in operation.outputs.values()}
+    order: dict[int, Operation] = {}  # by identity: names are for people
+    waiting = [graph.output]
+    while waiting:
+        operation = writers.get(waiting[-1])
+        read = [] if operation is None else [name for _, name in sorted(operation.inputs.items())]
+        missing = [name for name in read if name in writers and id(writers[name]) not in order]
+        if missing:
+            waiting.append(missing[0])
+            continue
+        waiting.pop()
+        if operation is not None:
+            order.setdefault(id(operation), operation)
+    return list(order.values())
+
+
 def _outline(graph: Graph) -> Iterator[_Outlined]:
     writers: dict[str, object] = {graph.input.buffer: "input"}
-    for index, operation in enumerate(graph.operations):
+    for index, operation in enumerate(_ordered(graph)):
         tensors = dict(sorted(operation.tensors.items()))
         attributes = {r: list(v) if isinstance(v, list | tuple) else v for r, v in operation.attributes.items()}
         attributes = {role: value for role, value in attributes.items() if NOTHING.get(role) != value}
