@@ -63,7 +63,7 @@ def mutant_file(graph: Graph, rng: np.random.Generator) -> bytes:
 
 def _changed(rng: np.random.Generator, tensor: NDArray[Any]) -> NDArray[Any]:
     if tensor.dtype == np.float32 and rng.random() < 0.5:  # numbers that overflow, or lie below the normal ones
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             return tensor * np.float32(rng.choice([1e4, 1e15, 1e30, -1, 1e-20, 1e-38, 1e-42]))
     bytewise = np.ascontiguousarray(tensor).view(np.uint8).reshape(-1)
     changes = [
