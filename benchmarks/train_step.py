@@ -1,9 +1,9 @@
-"""Time of one training step of RBNN beside its float twin, interleaved in one process, best of many.
+"""Time of one training step of each method beside the float twin, interleaved in one process, best of many.
 
-The twin runs in channels-last memory, its best, and once more in torch's default order (NCHW).  Times are by the clock;
-those of the processor, on one thread, are the better measure where other programs run.
+The twin runs in channels-last memory, its best, and once more in torch's default order (NCHW).  Times are by the clock,
+and on one thread also those of the processor, the better measure where other programs run.
 
-python benchmarks/train_step.py --json
+python benchmarks/train_step.py --batches 64 128 --threads 1 2 --json
 """
 
 import argparse
@@ -37,39 +37,49 @@ def stepper(method: str, model_name: str, batch: int, options: dict, memory_form
     return step
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet20-bireal")
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--standardise", choices=("default", "yes", "no"), default="default")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    _core.keep_freed_memory()  # as the training loop does, for both
-    options = {} if args.standardise == "default" else {"standardise": args.standardise == "yes"}
-    steps = {
-        "rbnn": stepper("rbnn", args.model, args.batch, options),
-        "float": stepper("float", args.model, args.batch, {}),
-        "float_nchw": stepper("float", args.model, args.batch, {}, torch.contiguous_format),
-    }
+def measure(model: str, methods: list[str], batch: int, threads: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Milliseconds of a step of each, and how they compare with the twin's."""
+    torch.set_num_threads(threads)
+    steps = {method: stepper(method, model, batch, {}) for method in (*methods, "float")}
+    steps["float NCHW"] = stepper("float", model, batch, {}, torch.contiguous_format)
     clocks = {"ms": time.perf_counter, "processor_ms": time.process_time}
-    best = {f"{name}_{kind}": float("inf") for kind in clocks for name in steps}
-    for round_ in range(args.rounds + 2):
+    best = {name: dict.fromkeys(clocks, float("inf")) for name in steps}
+    for round_ in range(rounds + 2):
         for name, step in steps.items():
             began = {kind: clock() for kind, clock in clocks.items()}
             step()
             if round_ >= 2:  # the first rounds choose algorithms and touch memory
                 for kind, clock in clocks.items():
-                    best[f"{name}_{kind}"] = min(best[f"{name}_{kind}"], (clock() - began[kind]) * 1e3)
-    result = {key: round(value, 1) for key, value in best.items()}
-    result["ratio"] = round(best["rbnn_ms"] / best["float_ms"], 3)
-    result["processor_ratio"] = round(best["rbnn_processor_ms"] / best["float_processor_ms"], 3)
-    result["images_per_second_over_nchw"] = round(best["float_nchw_processor_ms"] / best["rbnn_processor_ms"], 2)
+                    best[name][kind] = min(best[name][kind], (clock() - began[kind]) * 1e3)
+    for times in best.values():
+        times["of_twin"] = times["ms"] / best["float"]["ms"]
+        times["images_per_second"] = 1e3 * batch / times["ms"]
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="resnet20-bireal")
+    parser.add_argument("--methods", nargs="+", default=["rbnn", "ir-net", "xnor-net"])
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    _core.keep_freed_memory()  # as the training loop does, for all
+    rows = [
+        {"batch": batch, "threads": threads, "method": method} | {key: round(value, 3) for key, value in times.items()}
+        for batch in args.batches
+        for threads in args.threads
+        for method, times in measure(args.model, args.methods, batch, threads, args.rounds).items()
+    ]
     if args.json:
-        print(json.dumps(result))
-    else:
-        for key, value in result.items():
-            print(f"{key:30}{value}")
+        print(json.dumps(rows, indent=1))
+        return
+    print("| batch | threads | method | ms | images/s | of the twin's time |\n|---|---|---|---|---|---|")
+    for row in rows:
+        where = f"| {row['batch']} | {row['threads']} | {row['method']} |"
+        print(f"{where} {row['ms']:.1f} | {row['images_per_second']:.0f} | {row['of_twin']:.2f} |")
 
 
 if __name__ == "__main__":
