@@ -1,5 +1,6 @@
 """The training loop.  It names no method: what a method needs, the schedule does."""
 
+import gc
 import shlex
 import time
 import warnings
@@ -89,10 +90,12 @@ def train(
     config = with_all_options(config)
     with processes(config.device) as those, run_directory(config, those) as directory:
         run = _Run(config, directory, those, progress or Progress(), open_network)
+        gc.freeze()  # what is there now stays: Python need not look through all of torch's objects every few steps
         try:
             with stop_on_signal() as stop:
                 return run.train(stop)
         finally:
+            gc.unfreeze()
             run.close()
 
 
