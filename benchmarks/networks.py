@@ -73,9 +73,9 @@ def ratios(row: dict[str, Any]) -> dict[str, float]:
 
 
 def inside(graph: Graph, centred: Graph, seconds: float) -> dict[str, float]:
-    """Of our engine alone, in milliseconds per picture: one with one and two threads, 32 in turn and as a batch, a batch
-    of 64 with one and two threads, bytes, and with centring.  32 in turn: on a shared machine the best of many
-    batches cannot match the best of many single pictures, which need luck for a shorter time."""
+    """Milliseconds per picture of our engine alone: one with one and two threads, 32 in turn and as a batch, a batch of
+    64 with one and two threads, bytes, and with centring.  32 in turn: on a shared machine the best of many batches
+    cannot match the best of many single pictures, which need luck for a shorter time."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
     images = np.random.default_rng(1).normal(size=(64, channels, height, width)).astype(np.float32)
     pixels = np.random.default_rng(1).integers(0, 256, (1, channels, height, width), np.uint8)
