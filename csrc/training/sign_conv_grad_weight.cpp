@@ -112,6 +112,23 @@ void run_task(const SignConv& conv, const std::vector<Block>& blocks, const std:
         }
 }
 
+// The gradient of a slab at one tap, from the sums of its tasks.
+void add_up(const SignConv& conv, const Task* first, const Task* last, std::size_t tap, float* grad_weight) {
+    double all[kSlabOutputs], some[kSlabOutputs];
+    const auto total = [&](std::size_t c, double* out) {
+        std::fill(out, out + first->outputs, 0.0);
+        for (const Task* task = first; task < last; ++task)
+            conv.kernels.add_into(out, task->values() + (tap * (first->inputs + 1) + c) * first->outputs, first->outputs);
+    };
+    total(first->inputs, all);
+    for (std::size_t c = 0; c < first->inputs; ++c) {
+        total(c, some);
+        float* out = grad_weight + (first->first_output * conv.taps() + tap) * conv.in_channels + first->first_input + c;
+        for (std::size_t o = 0; o < first->outputs; ++o)
+            out[o * conv.taps() * conv.in_channels] = static_cast<float>(2.0 * some[o] - all[o]);
+    }
+}
+
 }  // namespace
 
 void sign_conv_grad_weight(const SignConv& conv, const float* grad, const std::uint64_t* planes, float* grad_weight) {
@@ -124,30 +141,15 @@ void sign_conv_grad_weight(const SignConv& conv, const float* grad, const std::u
         for (std::size_t i = begin; i < end; ++i) run_task(conv, blocks, inside, grad, planes, tasks[i]);
     });
     // Tasks of one slab follow each other; their sums are added in double.
+    std::vector<std::size_t> slabs{0};
+    for (std::size_t i = 1; i <= tasks.size(); ++i)
+        if (i == tasks.size() || tasks[i].first_output != tasks[i - 1].first_output || tasks[i].first_input != tasks[i - 1].first_input)
+            slabs.push_back(i);
     const std::size_t taps = conv.taps();
-    for (std::size_t first = 0, last; first < tasks.size(); first = last) {
-        const Task& slab = tasks[first];
-        for (last = first; last < tasks.size() && tasks[last].first_output == slab.first_output &&
-                           tasks[last].first_input == slab.first_input;)
-            ++last;
-        for (std::size_t tap = 0; tap < taps; ++tap) {
-            double all[kSlabOutputs], some[kSlabOutputs];
-            const auto total = [&](std::size_t c, double* out) {
-                std::fill(out, out + slab.outputs, 0.0);
-                for (std::size_t i = first; i < last; ++i) {
-                    const float* sums = tasks[i].values() + (tap * (slab.inputs + 1) + c) * slab.outputs;
-                    for (std::size_t o = 0; o < slab.outputs; ++o) out[o] += sums[o];
-                }
-            };
-            total(slab.inputs, all);
-            for (std::size_t c = 0; c < slab.inputs; ++c) {
-                total(c, some);
-                float* out = grad_weight + (slab.first_output * taps + tap) * conv.in_channels + slab.first_input + c;
-                for (std::size_t o = 0; o < slab.outputs; ++o)
-                    out[o * taps * conv.in_channels] = static_cast<float>(2.0 * some[o] - all[o]);
-            }
-        }
-    }
+    parallel_for((slabs.size() - 1) * taps, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t job = begin; job < end; ++job)
+            add_up(conv, tasks.data() + slabs[job / taps], tasks.data() + slabs[job / taps + 1], job % taps, grad_weight);
+    });
 }
 
 }  // namespace rbnn
