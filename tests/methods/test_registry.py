@@ -135,6 +135,19 @@ def test_a_method_in_words_beside_its_paper() -> None:
     assert against_paper("float", {}) == "float twin, nothing is binarized"
 
 
+def test_a_method_of_ones_own_has_no_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(METHODS["bnn"]):  # type: ignore[misc]
+        pass
+
+    monkeypatch.setitem(METHODS, "own", Own)
+    assert against_paper("own", {}) == "own with its defaults"
+    (option, value), *_ = method_options("own").items()
+    assert (
+        against_paper("own", {option: "another"})
+        == f"own, not with its defaults: {option} = another (default: {value})"
+    )
+
+
 def test_defaults_are_what_the_papers_and_their_authors_do() -> None:
     """Where earlier versions of this library had something else."""
     assert method_options("rbnn")["rotate_until"] == 1.0

@@ -69,14 +69,16 @@ def differences(name: str, options: dict[str, Any]) -> dict[str, tuple[Any, Any]
 
 
 def against_paper(name: str, options: dict[str, Any]) -> str:
-    """Whether a method is used as in its paper, in words."""
+    """Whether a method is used as in its paper, in words; a user's own has its defaults in place of a paper."""
     if name == "float":
         return "float twin, nothing is binarized"
-    found = differences(name, options)
+    found, ours = differences(name, options), METHODS[name].__module__.partition(".")[0] == "rbnn"
+    source = "paper" if ours else "default"
+    usual = "as in its paper" if source == "paper" else "with its defaults"
     if not found:
-        return f"{name} as in its paper"
-    said = ", ".join(f"{key} = {_shown(here)} (paper: {_shown(there)})" for key, (here, there) in found.items())
-    return f"{name}, not as in its paper: {said}"
+        return f"{name} {usual}"
+    said = ", ".join(f"{key} = {_shown(here)} ({source}: {_shown(there)})" for key, (here, there) in found.items())
+    return f"{name}, not {usual}: {said}"
 
 
 def _shown(value: Any) -> str:
