@@ -140,49 +140,57 @@ using Counts = nb::ndarray<std::int16_t, nb::ndim<4>, nb::c_contig, nb::device::
 struct BranchArguments {
     rbnn::SignConv conv;
     rbnn::Norm norm;
+    rbnn::BranchEnd end;
     rbnn::BranchState state;
 
     BranchArguments(const Pictures& x, const Pictures& signs, const Numbers& scale, Pair stride, Pair padding, const Numbers& weight,
-                    const Numbers& bias, double eps, const Pictures& shortcut, const Counts& counts, const PlanesOut& planes,
+                    const Numbers& bias, double eps, const Numbers& slope, const Numbers& before, const Numbers& after,
+                    const Pictures& shortcut, const Counts& counts, const PlanesOut& planes,
                     const PicturesOut& out, const NumbersOut& image_mean, const NumbersOut& image_inverse_std,
                     const DoublesOut& mean, const DoublesOut& variance, int threads, const std::string& kernels)
         : conv(sign_conv(x, signs, stride, padding, threads, kernels)), norm{weight.data(), bias.data(), eps},
+          end{slope.size() ? slope.data() : nullptr, before.size() ? before.data() : nullptr, after.size() ? after.data() : nullptr},
           state{x.data(), shortcut.data(), counts.data(), reinterpret_cast<std::uint64_t*>(planes.data()), out.data(),
                 {image_mean.size() ? image_mean.data() : nullptr, image_inverse_std.data(), mean.data(), variance.data()}} {
         check_output(conv, shortcut), check_output(conv, counts), check_output(conv, out);
         if (conv.taps() * conv.in_channels > rbnn::kMostCounts) throw std::invalid_argument("a convolution that has no kernel");
         for (const std::size_t size : {scale.size(), weight.size(), bias.size(), mean.size(), variance.size()})
             if (size != conv.out_channels) throw std::invalid_argument("expected one number per filter");
+        for (const std::size_t size : {slope.size(), before.size(), after.size()})
+            if (size != 0 && size != conv.out_channels) throw std::invalid_argument("expected one number per filter");
         if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
         if (image_mean.size() > 0) one_per_image({conv.images, 0, 1, conv.kernels}, image_mean, image_inverse_std);
     }
 };
 
 void branch_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, Pair padding, Numbers weight, Numbers bias, double eps,
-                    Pictures shortcut, Counts counts, PlanesOut planes, PicturesOut out, NumbersOut image_mean,
+                    Numbers slope, Numbers before, Numbers after, Pictures shortcut, Counts counts, PlanesOut planes, PicturesOut out, NumbersOut image_mean,
                     NumbersOut image_inverse_std, DoublesOut mean, DoublesOut variance, int threads, const std::string& kernels) {
-    const BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, shortcut, counts, planes, out, image_mean,
-                                image_inverse_std, mean, variance, threads, kernels);
+    const BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes,
+                                out, image_mean, image_inverse_std, mean, variance, threads, kernels);
     const rbnn::WithoutGil released;
-    rbnn::branch_forward(given.conv, signs.data(), scale.data(), given.norm, given.state);
+    rbnn::branch_forward(given.conv, signs.data(), scale.data(), given.norm, given.end, given.state);
 }
 
-void branch_backward(Pictures grad, float peak, float slope, float support, float steepness, PicturesOut grad_x, PicturesOut grad_shortcut,
-                     PicturesOut grad_signs, NumbersOut grad_scale, NumbersOut grad_weight, NumbersOut grad_bias, Pictures x,
-                     Pictures signs, Numbers scale, Pair stride, Pair padding, Numbers weight, Numbers bias, double eps, Counts counts,
+void branch_backward(Pictures grad, float peak, float tent_slope, float support, float steepness, PicturesOut grad_x, PicturesOut grad_shortcut,
+                     PicturesOut grad_signs, NumbersOut grad_scale, NumbersOut grad_weight, NumbersOut grad_bias,
+                     NumbersOut grad_slope, NumbersOut grad_after, Pictures x, Pictures signs, Numbers scale, Pair stride, Pair padding,
+                     Numbers weight, Numbers bias, double eps, Numbers slope, Numbers before, Numbers after, Pictures shortcut, Counts counts,
                      PlanesOut planes, PicturesOut out, NumbersOut image_mean, NumbersOut image_inverse_std, DoublesOut mean,
                      DoublesOut variance, int threads, const std::string& kernels) {
-    const BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, grad, counts, planes, out, image_mean,
-                                image_inverse_std, mean, variance, threads, kernels);
+    const BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes,
+                                out, image_mean, image_inverse_std, mean, variance, threads, kernels);
+    check_output(given.conv, grad);
     if (grad_shortcut.size()) check_output(given.conv, grad_shortcut);
     if (!grad_shortcut.size() && x.size() != out.size()) throw std::invalid_argument("x cannot be the shortcut");
     if (grad_x.size() != x.size() || grad_signs.size() != signs.size() || (grad_scale.size() && grad_scale.size() != scale.size()) ||
-        grad_weight.size() != scale.size() || grad_bias.size() != scale.size())
+        grad_weight.size() != scale.size() || grad_bias.size() != scale.size() || grad_slope.size() != slope.size() ||
+        grad_after.size() != slope.size())
         throw std::invalid_argument("a gradient has another size");
     const rbnn::WithoutGil released;
-    rbnn::branch_backward(given.conv, signs.data(), scale.data(), given.norm, given.state, {peak, slope, support, steepness}, grad.data(),
+    rbnn::branch_backward(given.conv, signs.data(), scale.data(), given.norm, given.end, given.state, {peak, tent_slope, support, steepness}, grad.data(),
                           {grad_x.data(), grad_shortcut.size() ? grad_shortcut.data() : nullptr, grad_signs.data(), grad_scale.size() ? grad_scale.data() : nullptr,
-                           grad_weight.data(), grad_bias.data()});
+                           grad_weight.data(), grad_bias.data(), grad_slope.data(), grad_after.data()});
 }
 
 // Weights (filters, values), and rotations that are matrices without values where nothing is rotated.
@@ -484,13 +492,15 @@ NB_MODULE(_core, m) {
           "Freed memory stays with the process, for programs that allocate the same again and again. "
           "False where the C library has no such switch.");
     m.def("branch_forward", &branch_forward, array("x"), array("signs"), array("scale"), "stride"_a, "padding"_a, array("weight"),
-          array("bias"), "eps"_a, array("shortcut"), array("counts"), array("planes"), array("out"), array("image_mean"),
+          array("bias"), "eps"_a, array("slope"), array("before"), array("after"), array("shortcut"), array("counts"), array("planes"),
+          array("out"), array("image_mean"),
           array("image_inverse_std"), array("mean"), array("variance"), "threads"_a, "kernels"_a = "",
-          "out = clamp(norm(scale (signs * sign(x))) + shortcut, -1, 1); the signs of x standardised unless image_mean is empty. "
+          "out = clamp(norm(scale (signs * sign(x))) + shortcut, -1, 1), or with slopes prelu(... + before) + after; the signs of x standardised unless image_mean is empty. "
           "counts = signs * sign(x), mean and variance are theirs.");
-    m.def("branch_backward", &branch_backward, array("grad"), "peak"_a, "slope"_a, "support"_a, "steepness"_a, array("grad_x"),
-          array("grad_shortcut"), array("grad_signs"), array("grad_scale"), array("grad_weight"), array("grad_bias"), array("x"),
-          array("signs"), array("scale"), "stride"_a, "padding"_a, array("weight"), array("bias"), "eps"_a, array("counts"),
+    m.def("branch_backward", &branch_backward, array("grad"), "peak"_a, "tent_slope"_a, "support"_a, "steepness"_a, array("grad_x"),
+          array("grad_shortcut"), array("grad_signs"), array("grad_scale"), array("grad_weight"), array("grad_bias"),
+          array("grad_slope"), array("grad_after"), array("x"), array("signs"), array("scale"), "stride"_a, "padding"_a,
+          array("weight"), array("bias"), "eps"_a, array("slope"), array("before"), array("after"), array("shortcut"), array("counts"),
           array("planes"), array("out"), array("image_mean"), array("image_inverse_std"), array("mean"), array("variance"),
           "threads"_a, "kernels"_a = "",
           "Gradients of branch_forward; without a grad_scale grad_signs is that of scale times signs, without a grad_shortcut "

@@ -56,6 +56,8 @@ constexpr Kernels generic_kernels() {
     k.training.norm = norm_kernels<float>();
     k.training.count_rows = count_rows;
     k.training.norm_counts = norm_kernels<std::int16_t>();
+    k.training.counts_prelu = counts_prelu;
+    k.training.counts_prelu_grad = counts_prelu_grad;
     k.training.standardise = standardise;
     k.training.mix = mix;
     k.training.mix_backward = mix_backward;

@@ -204,6 +204,36 @@ void norm_grad(std::size_t rows, std::size_t channels, const float* grad_sum, co
                                   load(shift + c));
 }
 
+void counts_prelu(std::size_t rows, std::size_t channels, const std::int16_t* y, const float* scale, const float* shift,
+                  const float* shortcut, const float* slope, const float* after, float* out) {
+    for (std::size_t row = 0; row < rows; ++row, y += channels, shortcut += channels, out += channels)
+        for (std::size_t c = 0; c < channels; c += kLanes) {
+            const Floats z = as_floats(y + c) * load(scale + c) + load(shift + c) + load(shortcut + c);
+            store(out + c, (z > 0.0f ? z : load(slope + c) * z) + load(after + c));
+        }
+}
+
+void counts_prelu_grad(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* y, const float* mean,
+                       const float* scale, const float* shift, const float* shortcut, const float* slope, float* grad_z,
+                       double* sums) {
+    for (std::size_t c = 0; c < channels; c += kLanes) {
+        const Floats centre = load(mean + c), factor = load(scale + c), moved = load(shift + c), steep = load(slope + c);
+        Floats total[4] = {};
+        for (std::size_t row = 0; row < rows; ++row) {
+            const std::size_t i = row * channels + c;
+            const Floats count = as_floats(y + i), given = load(grad + i), z = count * factor + moved + load(shortcut + i);
+            const Floats value = z > 0.0f ? given : steep * given;
+            store(grad_z + i, value);
+            total[0] += value;
+            total[1] += value * (count - centre);
+            total[2] += z > 0.0f ? Floats{} : given * z;
+            total[3] += given;
+        }
+        for (std::size_t k = 0; k < 4; ++k)
+            for (std::size_t lane = 0; lane < kLanes; ++lane) sums[k * channels + c + lane] = total[k][lane];
+    }
+}
+
 template <class Y>
 constexpr NormKernels<Y> norm_kernels() {
     return {norm_add_hardtanh<Y>, norm_add_hardtanh_grad<Y>, norm_grad<Y>};

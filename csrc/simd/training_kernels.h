@@ -83,6 +83,13 @@ struct TrainingKernels {
     void (*count_rows)(std::size_t rows, std::size_t channels, std::size_t largest, const float* y, std::int16_t* counts,
                        std::int64_t* sum, std::int64_t* square);
     NormKernels<std::int16_t> norm_counts;
+    // The same with another end: out = prelu(z) + after, z = y·scale + shift + shortcut.
+    void (*counts_prelu)(std::size_t rows, std::size_t channels, const std::int16_t* y, const float* scale, const float* shift,
+                         const float* shortcut, const float* slope, const float* after, float* out);
+    // grad_z, and of each channel (4, channels): Σ grad_z, Σ grad_z·(y − mean), Σ grad·min(z, 0), Σ grad.
+    void (*counts_prelu_grad)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* y, const float* mean,
+                              const float* scale, const float* shift, const float* shortcut, const float* slope, float* grad_z,
+                              double* sums);
 
     // Of a filter (training/rotated_weight.h).
     void (*standardise)(std::size_t n, const float* x, float mean, float inverse_std, float* out);

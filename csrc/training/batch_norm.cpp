@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <initializer_list>
 #include <type_traits>
 #include <vector>
 
@@ -13,21 +13,23 @@ namespace {
 
 constexpr std::size_t kRows = 256;  // of a part: its sums are floats, those of all parts double
 
-// Calls part(first row, rows, sums, other sums) for parts of kRows rows and adds their two sums per channel up.
-void over_parts(Pixels shape, double* sum, double* other,
-                const std::function<void(std::size_t, std::size_t, double*, double*)>& part) {
-    const std::size_t parts = (shape.rows + kRows - 1) / kRows, channels = shape.channels;
-    std::vector<double> sums(parts * 2 * channels);
+// Calls part(first row, rows, sums) for parts of kRows rows and adds up what each gives: one number per channel for every one of
+// `totals`.
+template <class Part>
+void over_parts(Pixels shape, std::initializer_list<double*> totals, const Part& part) {
+    const std::size_t parts = (shape.rows + kRows - 1) / kRows, channels = shape.channels, count = totals.size();
+    std::vector<double> sums(parts * count * channels);
     parallel_for(parts, 16, shape.threads, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i) {
-            double* at = sums.data() + i * 2 * channels;
-            part(i * kRows, std::min(kRows, shape.rows - i * kRows), at, at + channels);
-        }
+        for (std::size_t i = begin; i < end; ++i)
+            part(i * kRows, std::min(kRows, shape.rows - i * kRows), sums.data() + i * count * channels);
     });
-    std::fill(sum, sum + channels, 0.0), std::fill(other, other + channels, 0.0);
-    for (std::size_t i = 0; i < parts; ++i)
-        for (std::size_t c = 0; c < channels; ++c)
-            sum[c] += sums[i * 2 * channels + c], other[c] += sums[(i * 2 + 1) * channels + c];
+    std::size_t k = 0;
+    for (double* total : totals) {
+        std::fill(total, total + channels, 0.0);
+        for (std::size_t i = 0; i < parts; ++i)
+            for (std::size_t c = 0; c < channels; ++c) total[c] += sums[(i * count + k) * channels + c];
+        ++k;
+    }
 }
 
 template <class Body>
@@ -47,8 +49,8 @@ const NormKernels<Y>& norm_kernels(const Kernels& kernels) {
 }  // namespace
 
 void batch_statistics(Pixels shape, const float* y, double* mean, double* variance) {
-    over_parts(shape, mean, variance, [&](std::size_t first, std::size_t rows, double* sum, double* square) {
-        shape.kernels.training.sum_rows(rows, shape.channels, y + first * shape.channels, y, sum, square);
+    over_parts(shape, {mean, variance}, [&](std::size_t first, std::size_t rows, double* sums) {
+        shape.kernels.training.sum_rows(rows, shape.channels, y + first * shape.channels, y, sums, sums + shape.channels);
     });
     for (std::size_t c = 0; c < shape.channels; ++c) {
         const double n = static_cast<double>(shape.rows), from_pivot = mean[c] / n;
@@ -69,10 +71,10 @@ void norm_add_hardtanh(Pixels shape, const Y* y, const float* scale, const float
 template <class Y>
 void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const Y* y, const float* mean,
                                 float* grad_sum, double* sum, double* product) {
-    over_parts(shape, sum, product, [&](std::size_t first, std::size_t rows, double* part_sum, double* part_product) {
+    over_parts(shape, {sum, product}, [&](std::size_t first, std::size_t rows, double* sums) {
         const std::size_t at = first * shape.channels;
         norm_kernels<Y>(shape.kernels)
-            .add_hardtanh_grad(rows, shape.channels, grad + at, out + at, y + at, mean, grad_sum + at, part_sum, part_product);
+            .add_hardtanh_grad(rows, shape.channels, grad + at, out + at, y + at, mean, grad_sum + at, sums, sums + shape.channels);
     });
 }
 
@@ -81,6 +83,23 @@ template void norm_add_hardtanh(Pixels, const std::int16_t*, const float*, const
 template void norm_add_hardtanh_backward(Pixels, const float*, const float*, const float*, const float*, float*, double*, double*);
 template void norm_add_hardtanh_backward(Pixels, const float*, const float*, const std::int16_t*, const float*, float*, double*,
                                          double*);
+
+void counts_prelu(Pixels shape, const std::int16_t* y, const float* scale, const float* shift, const float* shortcut,
+                  const float* slope, const float* after, float* out) {
+    over_rows(shape, [&](std::size_t at, std::size_t rows) {
+        shape.kernels.training.counts_prelu(rows, shape.channels, y + at, scale, shift, shortcut + at, slope, after, out + at);
+    });
+}
+
+void counts_prelu_backward(Pixels shape, const float* grad, const std::int16_t* y, const float* mean, const float* scale,
+                           const float* shift, const float* shortcut, const float* slope, float* grad_z, double* sum, double* product,
+                           double* grad_slope, double* grad_after) {
+    over_parts(shape, {sum, product, grad_slope, grad_after}, [&](std::size_t first, std::size_t rows, double* sums) {
+        const std::size_t at = first * shape.channels;
+        shape.kernels.training.counts_prelu_grad(rows, shape.channels, grad + at, y + at, mean, scale, shift, shortcut + at, slope,
+                                                 grad_z + at, sums);
+    });
+}
 
 void norm_backward(Pixels shape, const float* grad_sum, const float* y, const float* mean, const float* factor,
                    const float* pull, const float* shift, float* grad_y) {

@@ -30,6 +30,15 @@ template <class Y>
 void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const Y* y, const float* mean,
                                 float* grad_sum, double* sum, double* product);
 
+// out = prelu(z) + after, z = y·scale + shift + shortcut; y are whole numbers.
+void counts_prelu(Pixels shape, const std::int16_t* y, const float* scale, const float* shift, const float* shortcut,
+                  const float* slope, const float* after, float* out);
+
+// grad_z, and of each channel sum = Σ grad_z, product = Σ grad_z·(y − mean), the gradients of slope and after.
+void counts_prelu_backward(Pixels shape, const float* grad, const std::int16_t* y, const float* mean, const float* scale,
+                           const float* shift, const float* shortcut, const float* slope, float* grad_z, double* sum, double* product,
+                           double* grad_slope, double* grad_after);
+
 // grad_y = factor·grad_sum + pull·(y − mean) + shift
 void norm_backward(Pixels shape, const float* grad_sum, const float* y, const float* mean, const float* factor,
                    const float* pull, const float* shift, float* grad_y);

@@ -1,5 +1,6 @@
 #include "training/branch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -13,11 +14,27 @@ Pixels pixels(const SignConv& conv) {
     return {conv.images * conv.out_height() * conv.out_width(), conv.out_channels, conv.threads, conv.kernels};
 }
 
+// norm(y) + before = y·factor + shift
+struct Affine {
+    std::vector<float> factor, shift;
+};
+
 double inverse_std(double scale, double variance, double eps) { return 1.0 / std::sqrt(scale * scale * variance + eps); }
+
+Affine normalising(const SignConv& conv, const float* scale, const Norm& norm, const BranchEnd& end, const BranchStatistics& of) {
+    Affine made{std::vector<float>(conv.out_channels), std::vector<float>(conv.out_channels)};
+    for (std::size_t c = 0; c < conv.out_channels; ++c) {
+        const double factor = norm.weight[c] * inverse_std(scale[c], of.variance[c], norm.eps) * scale[c];
+        const double before = end.before ? end.before[c] : 0.0;
+        made.factor[c] = static_cast<float>(factor), made.shift[c] = static_cast<float>(norm.bias[c] - of.mean[c] * factor + before);
+    }
+    return made;
+}
 
 }  // namespace
 
-void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchState& state) {
+void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
+                    const BranchState& state) {
     const std::vector<float> ones(conv.out_channels, 1.0f);
     const SignFilters filters(conv, signs, ones.data());
     const BranchStatistics& statistics = state.statistics;
@@ -35,20 +52,24 @@ void branch_forward(const SignConv& conv, const float* signs, const float* scale
                                          state.counts + i * conv.out_values(), sum, sum + channels);
     });
     const double n = static_cast<double>(conv.images * positions);
-    std::vector<float> factor(channels), shift(channels);
     for (std::size_t c = 0; c < channels; ++c) {
         std::int64_t sum = 0, square = 0;
         for (std::size_t i = 0; i < conv.images; ++i) sum += sums[i * 2 * channels + c], square += sums[(i * 2 + 1) * channels + c];
         const double mean = static_cast<double>(sum) / n, spread = static_cast<double>(square) / n - mean * mean;
         statistics.mean[c] = mean, statistics.variance[c] = spread > 0.0 ? spread : 0.0;
-        const double scaled = norm.weight[c] * inverse_std(scale[c], statistics.variance[c], norm.eps) * scale[c];
-        factor[c] = static_cast<float>(scaled), shift[c] = static_cast<float>(norm.bias[c] - mean * scaled);
     }
-    norm_add_hardtanh(pixels(conv), state.counts, factor.data(), shift.data(), state.shortcut, state.out);
+    const Affine affine = normalising(conv, scale, norm, end, statistics);
+    const float *factor = affine.factor.data(), *shift = affine.shift.data();
+    if (end.slope) {
+        const std::vector<float> zeros(end.after ? 0 : channels, 0.0f);
+        counts_prelu(pixels(conv), state.counts, factor, shift, state.shortcut, end.slope, end.after ? end.after : zeros.data(), state.out);
+    } else {
+        norm_add_hardtanh(pixels(conv), state.counts, factor, shift, state.shortcut, state.out);
+    }
 }
 
-void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchState& state,
-                     Tent tent, const float* grad, const BranchGradients& gradients) {
+void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
+                     const BranchState& state, Tent tent, const float* grad, const BranchGradients& gradients) {
     const std::size_t channels = conv.out_channels, positions = conv.out_height() * conv.out_width();
     const double n = static_cast<double>(conv.images * positions);
     const BranchStatistics& statistics = state.statistics;
@@ -57,7 +78,15 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
     std::unique_ptr<float[]> own;
     if (!gradients.shortcut) own.reset(new float[conv.images * conv.out_values()]);
     float* grad_sum = own ? own.get() : gradients.shortcut;
-    norm_add_hardtanh_backward(pixels(conv), grad, state.out, state.counts, mean.data(), grad_sum, sum.data(), product.data());
+    if (end.slope) {
+        const Affine affine = normalising(conv, scale, norm, end, statistics);
+        std::vector<double> slope(channels), after(channels);
+        counts_prelu_backward(pixels(conv), grad, state.counts, mean.data(), affine.factor.data(), affine.shift.data(), state.shortcut,
+                              end.slope, grad_sum, sum.data(), product.data(), slope.data(), after.data());
+        std::copy(slope.begin(), slope.end(), gradients.slope), std::copy(after.begin(), after.end(), gradients.after);
+    } else {
+        norm_add_hardtanh_backward(pixels(conv), grad, state.out, state.counts, mean.data(), grad_sum, sum.data(), product.data());
+    }
     // With g the gradient of the sum, s = 1/std, y = scale·count:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y − mean))/n)
     std::vector<float> factor(channels), pull(channels), shift(channels);
     for (std::size_t c = 0; c < channels; ++c) {

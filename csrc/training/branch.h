@@ -1,6 +1,8 @@
 // A branch of a residual network in training, from its input to where it meets the shortcut:
 //
-//   out = hardtanh(norm(scale · (signs ⊛ sign(x))) + shortcut),   norm with mean and variance of the batch
+//   out = end(norm(scale · (signs ⊛ sign(x))) + shortcut),   norm with mean and variance of the batch
+//
+// where end is hardtanh, or prelu(· + before) + after with a slope per channel.
 //
 // Between convolution and norm there are whole numbers, `counts` = signs ⊛ sign(x): kept in 16 bits, their sums exact.
 #pragma once
@@ -19,6 +21,11 @@ struct Norm {
     double eps;
 };
 
+// One number per channel; without slopes the end is hardtanh, without the others they are 0.
+struct BranchEnd {
+    const float *slope, *before, *after;
+};
+
 // The statistics of the images (per image, or null: not standardised) and of the counts (per channel).
 struct BranchStatistics {
     float *image_mean, *image_inverse_std;
@@ -34,16 +41,18 @@ struct BranchState {
     BranchStatistics statistics;
 };
 
-void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchState& state);
+void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
+                    const BranchState& state);
 
 struct BranchGradients {
     float *x, *shortcut;                    // without the latter x is the shortcut too
     float *weight, *scale;                  // of the signs, and null or the scale; without it of scale · signs
-    float *norm_weight, *norm_bias;
+    float *norm_weight, *norm_bias;         // `before` has the same gradient as the bias
+    float *slope, *after;                   // where there are slopes
 };
 
-void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchState& state,
-                     Tent tent, const float* grad, const BranchGradients& gradients);
+void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
+                     const BranchState& state, Tent tent, const float* grad, const BranchGradients& gradients);
 
 // grad_weight, the gradient of scale · signs, becomes that of the signs; grad_scale has one number per filter.
 void split_gradient(const SignConv& conv, const float* signs, const float* scale, float* grad_weight, float* grad_scale);

@@ -11,7 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError
-from rbnn.functional import ScaledSigns, as_tensor, branch, branch_possible, sign_conv2d, sign_conv_possible, whole
+from rbnn.functional import (
+    BranchEnd,
+    ScaledSigns,
+    as_tensor,
+    branch,
+    branch_possible,
+    sign_conv2d,
+    sign_conv_possible,
+    whole,
+)
 from rbnn.methods import Method, create_method
 
 
@@ -112,8 +121,8 @@ class _BinaryConv(_Binary):
                 return y[:, :, 0] if signal else y
         return self._linear(self.method.activation(x), as_tensor(w))
 
-    def branch(self, x: Tensor, norm: nn.Module, shortcut: Tensor) -> Tensor | None:
-        """``hardtanh(norm(self(x)) + shortcut)`` in training by one kernel each way; None where there is none for it.
+    def branch(self, x: Tensor, norm: nn.Module, shortcut: Tensor, end: BranchEnd) -> Tensor | None:
+        """``end(norm(self(x)) + shortcut)`` in training by one kernel each way; None where there is none for it.
         A layer that something listens to is called as ever."""
         heard = self._forward_hooks or self._forward_pre_hooks  # type: ignore[attr-defined]  # there is no public name
         if heard or self.bias is not None or not self._plain or not self.training or torch.is_autocast_enabled("cpu"):
@@ -128,7 +137,7 @@ class _BinaryConv(_Binary):
             return None
         if not torch.compiler.is_compiling():
             self._warn_unstepped()
-        return branch(x, w, binarization, *where, norm, shortcut)  # type: ignore[arg-type]
+        return branch(x, w, binarization, *where, norm, shortcut, end)  # type: ignore[arg-type]
 
     @property
     def _plain(self) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import rbnn
 from rbnn.functional import (
     Binarization,
+    BranchEnd,
     ScaledSigns,
     as_tensor,
     branch,
@@ -43,10 +44,20 @@ def close(name: str, found: Tensor, exact: Tensor, tolerance: float) -> None:
     torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance * largest + 1e-7, msg=name)
 
 
-@settings(max_examples=60, deadline=None)
+ENDS = ("hardtanh", "prelu", "rprelu")
+
+
+def at_the_end(z: Tensor, ends: list[Tensor]) -> Tensor:
+    if not ends:
+        return F.hardtanh(z)
+    slope, before, after = (each.view(-1, 1, 1) for each in (ends * 3)[:3]) if len(ends) == 3 else (ends[0], 0, 0)
+    return F.prelu(z + before, slope.flatten()) + after
+
+
+@settings(max_examples=90, deadline=None)
 @given(
     st.integers(1, 5), st.sampled_from([8, 16, 24]), st.sampled_from([8, 16, 40]), st.integers(4, 9), st.integers(4, 9),
-    st.integers(1, 2), st.sampled_from([1, 3]), st.booleans(), st.booleans(),
+    st.integers(1, 2), st.sampled_from([1, 3]), st.booleans(), st.booleans(), st.sampled_from(ENDS),
 )  # fmt: skip
 def test_a_branch_against_its_formula(
     images: int,
@@ -58,6 +69,7 @@ def test_a_branch_against_its_formula(
     side: int,
     standardised: bool,
     soft: bool,
+    end: str,
 ) -> None:
     padding = side // 2
     x = numbers(1, images, inputs, height, width).requires_grad_()
@@ -67,28 +79,30 @@ def test_a_branch_against_its_formula(
     norm = nn.BatchNorm2d(outputs)
     nn.init.uniform_(norm.weight, 0.2, 1.0), nn.init.normal_(norm.bias)
     exact_norm = copy.deepcopy(norm).double()
-    how = Binarization(TENT, standardised)
+    how, last = Binarization(TENT, standardised), [numbers(seed, outputs) for seed in (5, 6, 7)]
     found, exact = [], []
     for each, kind, own in ((found, torch.float32, norm), (exact, torch.float64, exact_norm)):
         values = [t.detach().to(kind).requires_grad_() for t in (x, shortcut, signs, scale)]
+        ends = [t.to(kind).requires_grad_() for t in last[: ENDS.index(end) * 2 - (end == "prelu")]]
         weight = ScaledSigns(values[2].detach(), values[3].detach(), values[2]) if soft else ScaledSigns(*values[2:])
-        learnt = [*values[: 3 if soft else 4], own.weight, own.bias]
+        learnt = [*values[: 3 if soft else 4], own.weight, own.bias, *ends]
         if each is found:
             assert branch_possible(values[0], values[2], how, (stride,) * 2, (padding,) * 2, own, values[1])
-            out = branch(values[0], weight, how, (stride,) * 2, (padding,) * 2, own, values[1])
+            out = branch(values[0], weight, how, (stride,) * 2, (padding,) * 2, own, values[1], BranchEnd(*ends))
         else:
             y = F.conv2d(how(values[0]), as_tensor(weight), stride=stride, padding=padding)
-            out = F.hardtanh(own(y) + values[1])
+            out = at_the_end(own(y) + values[1], ends)
         each += gradients(out, *learnt)
     # Where rounding decides on which side of a kink a value lies, the gradients are another function's.
-    if not ((found[0].abs() == 1) == (exact[0].abs() == 1)).all():
+    if end == "hardtanh" and not ((found[0].abs() == 1) == (exact[0].abs() == 1)).all():
         return
     if (
         not soft
     ):  # batch norm takes nearly all of a scale's gradient away: what is left is a difference of large numbers
         terms = float(exact[3].flatten(1).abs().sum(1).max())
         torch.testing.assert_close(found.pop(4).double(), exact.pop(4), rtol=0, atol=1e-5 * terms)
-    for name, a, b in zip(("out", "x", "shortcut", "signs", "γ", "β"), found, exact, strict=True):
+    names = ("out", "x", "shortcut", "signs", "γ", "β", "slope", "before", "after")
+    for name, a, b in zip(names, found, exact, strict=False):
         close(name, a, b, 2e-4)
     for (name, a), b in zip(norm.named_buffers(), exact_norm.buffers(), strict=True):
         close(name, a, b.double(), 1e-5)
@@ -99,7 +113,7 @@ def test_x_that_is_its_own_shortcut_gets_both_gradients() -> None:
     weight, how = ScaledSigns(torch.sign(numbers(2, 16, 16, 3, 3)), numbers(3, 16)), Binarization(TENT, True)
     norm = nn.BatchNorm2d(16)
     own, apart = x, x.clone(memory_format=torch.preserve_format)
-    found = [gradients(branch(x, weight, how, (1, 1), (1, 1), norm, each), x)[1] for each in (own, apart)]
+    found = [gradients(branch(x, weight, how, (1, 1), (1, 1), norm, each, BranchEnd()), x)[1] for each in (own, apart)]
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
 
 
@@ -107,7 +121,8 @@ def test_constant_outputs_and_large_sums() -> None:
     """All signs the same: sums at the edge of what a filter can give, and a variance of exactly nothing."""
     x = numbers(1, 2, 64, 4, 4).abs().requires_grad_()
     weight, norm = ScaledSigns(torch.ones(8, 64, 1, 1)), nn.BatchNorm2d(8)
-    out = branch(x, weight, Binarization(TENT), (1, 1), (0, 0), norm, torch.zeros(2, 8, 4, 4).to(memory_format=LAST))
+    zeros = torch.zeros(2, 8, 4, 4).to(memory_format=LAST)
+    out = branch(x, weight, Binarization(TENT), (1, 1), (0, 0), norm, zeros, BranchEnd())
     assert torch.equal(out, torch.zeros_like(out))
     assert norm.running_mean is not None
     torch.testing.assert_close(norm.running_mean, torch.full((8,), 6.4))
@@ -119,10 +134,11 @@ def test_every_instruction_set_gives_the_same_branch(kernels: str, monkeypatch: 
     x = numbers(1, 3, 24, 7, 9).requires_grad_()
     weight, how = ScaledSigns(torch.sign(numbers(2, 40, 24, 3, 3)), numbers(3, 40)), Binarization(TENT, True)
     shortcut, found = numbers(4, 3, 40, 4, 5), []
-    for name in ("portable", kernels):
+    for name, end in product(("portable", kernels), (BranchEnd(), BranchEnd(numbers(5, 40)))):
         monkeypatch.setattr("rbnn.functional.kernels.KERNELS", name)
-        found.append(gradients(branch(x, weight, how, (2, 2), (1, 1), nn.BatchNorm2d(40), shortcut), x))
-    for a, b in zip(*found, strict=True):
+        found += gradients(branch(x, weight, how, (2, 2), (1, 1), nn.BatchNorm2d(40), shortcut, end), x)
+    half = len(found) // 2
+    for a, b in zip(found[:half], found[half:], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -130,13 +146,13 @@ def test_a_layer_that_is_listened_to_or_has_an_output_of_its_own_is_called() -> 
     x, norm = numbers(1, 2, 8, 5, 5), nn.BatchNorm2d(8)
     layer, heard = BinaryConv2d(8, 8, 3, padding=1, bias=False), list[object]()
     layer.method.begin_epoch(layer.weight, 0, 2)
-    assert layer.branch(x, norm, x) is not None
+    assert layer.branch(x, norm, x, BranchEnd()) is not None
     handle = layer.register_forward_hook(lambda *args: heard.append(args))
-    assert layer.branch(x, norm, x) is None
+    assert layer.branch(x, norm, x, BranchEnd()) is None
     handle.remove()
     layer.set_method("xnor-net", {"k_map": True})
-    assert layer.branch(x, norm, x) is None
-    assert layer.eval().branch(x, norm, x) is None
+    assert layer.branch(x, norm, x, BranchEnd()) is None
+    assert layer.eval().branch(x, norm, x, BranchEnd()) is None
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 3, 3), (32, 16, 3, 3), (5, 7, 3, 2), (10, 64), (8, 24, 1, 1), (4, 2, 5)])

@@ -23,6 +23,11 @@ def numbers(*shape: int, last: bool = True) -> Tensor:
     return (x.to(memory_format=torch.channels_last) if last and len(shape) == 4 else x).requires_grad_()
 
 
+BEFORE_THE_END = (
+    numbers(2, 8, 5, 5), numbers(16, 8, 3, 3), numbers(16), None, numbers(16), numbers(16), numbers(2, 16, 3, 3),
+)  # fmt: skip
+SOFT = numbers(2, 8, 5, 5), numbers(8, 8, 3, 3).detach(), None, numbers(8, 8, 3, 3), numbers(8), numbers(8), None
+
 CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sign": (kernels.tent_sign, (numbers(2, 8, 3, 3), TENT)),
     "sign of double": (kernels.tent_sign, (numbers(2, 5).detach().double().requires_grad_(), TENT)),
@@ -40,38 +45,9 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "standardised weight": (kernels.rotated_weight, (numbers(8, 4), None, None, None, True)),
     "branch": (
         kernels.branch,
-        (
-            numbers(2, 8, 5, 5),
-            numbers(16, 8, 3, 3),
-            numbers(16),
-            None,
-            numbers(16),
-            numbers(16),
-            numbers(2, 16, 3, 3),
-            (2, 2),
-            (1, 1),
-            True,
-            TENT,
-            1e-5,
-        ),
+        (*BEFORE_THE_END, numbers(16), numbers(16), numbers(16), (2, 2), (1, 1), True, TENT, 1e-5),
     ),
-    "branch with a soft weight": (
-        kernels.branch,
-        (
-            numbers(2, 8, 5, 5),
-            numbers(8, 8, 3, 3).detach(),
-            None,
-            numbers(8, 8, 3, 3),
-            numbers(8),
-            numbers(8),
-            numbers(2, 8, 5, 5),
-            (1, 1),
-            (1, 1),
-            False,
-            TENT,
-            1e-5,
-        ),
-    ),
+    "branch with a soft weight": (kernels.branch, (*SOFT, None, None, None, (1, 1), (1, 1), False, TENT, 1e-5)),
     "convolution": (
         kernels.sign_conv,
         (numbers(2, 8, 5, 5), numbers(16, 8, 3, 3), numbers(16), None, (2, 1), (1, 0), True, TENT),

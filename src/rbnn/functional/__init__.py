@@ -8,7 +8,7 @@ from rbnn.functional.binarize import (
     binarize_standardised,
     straight_through,
 )
-from rbnn.functional.branch import branch, branch_possible
+from rbnn.functional.branch import BranchEnd, branch, branch_possible
 from rbnn.functional.estimators import (
     ESTIMATORS,
     Derivative,
@@ -50,6 +50,7 @@ from rbnn.functional.unit_std import over_std
 __all__ = [
     "ESTIMATORS",
     "Binarization",
+    "BranchEnd",
     "Derivative",
     "Number",
     "ScaledSigns",

@@ -1,10 +1,12 @@
-"""A branch of a residual network in training, in one go: binary convolution, batch norm, shortcut and hardtanh.
+"""A branch of a residual network in training, in one go: binary convolution, batch norm, shortcut and what follows.
 
-    out = hardtanh(norm(scale · (signs ⊛ sign(x))) + shortcut)
+    out = end(norm(scale · (signs ⊛ sign(x))) + shortcut)
 
 What a convolution of signs gives are whole numbers: they lie in memory as 16 bits, forward and backward, and their mean
 and variance are exact.
 """
+
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -17,6 +19,16 @@ from rbnn.functional.sign_conv import Pair, sign_conv_possible
 
 MOST_VALUES = 32767
 """Of a filter: what its sums of signs need must fit 16 bits."""
+
+
+@dataclass(frozen=True)
+class BranchEnd:
+    """What follows where a branch meets its shortcut: hardtanh, or with slopes ``prelu(· + before) + after``.  Each has
+    one number per channel."""
+
+    slope: Tensor | None = None
+    before: Tensor | None = None
+    after: Tensor | None = None
 
 
 def branch_possible(
@@ -50,13 +62,15 @@ def branch(
     padding: Pair,
     norm: nn.BatchNorm2d,
     shortcut: Tensor,
+    end: BranchEnd,
 ) -> Tensor:
-    """``hardtanh(norm(conv2d(binarization(x), weight)) + shortcut)``; the running statistics of ``norm`` move on.  Ask
+    """``end(norm(conv2d(binarization(x), weight)) + shortcut)``; the running statistics of ``norm`` move on.  Ask
     :func:`branch_possible` before."""
     assert isinstance(binarization.derivative, Tent)
     out, _, _, _, _, mean, variance = kernels.branch(
-        x, weight.signs, weight.scale, weight.soft, norm.weight, norm.bias, None if shortcut is x else shortcut, stride,
-        padding, binarization.standardised, binarization.derivative.numbers(), norm.eps,
+        x, weight.signs, weight.scale, weight.soft, norm.weight, norm.bias, None if shortcut is x else shortcut,
+        end.slope, end.before, end.after, stride, padding, binarization.standardised,
+        binarization.derivative.numbers(), norm.eps,
     )  # fmt: skip
     if weight.scale is not None:
         scale = weight.scale.detach()

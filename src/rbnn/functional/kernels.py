@@ -476,12 +476,13 @@ def _sign_conv_backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None,
 _differentiable(sign_conv, _keep_sign_conv, _sign_conv_backward)
 
 
-# hardtanh(norm(scale · (signs ⊛ sign(x))) + shortcut) in training: a whole branch.
+# A whole branch in training, end(norm(scale · (signs ⊛ sign(x))) + shortcut): the end is hardtanh, or with slopes
+# prelu(· + before) + after.
 
 
 def _branch_shapes(
-    x: Tensor, signs: Tensor, scale: Any, soft: Any, weight: Tensor, bias: Tensor, shortcut: Any, stride: Pair,
-    padding: Pair, standardised: bool, tent: Tensor, eps: float,
+    x: Tensor, signs: Tensor, scale: Any, soft: Any, weight: Tensor, bias: Tensor, shortcut: Any, slope: Any,
+    before: Any, after: Any, stride: Pair, padding: Pair, standardised: bool, tent: Tensor, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     out, *kept = _sign_conv_shapes(x, signs, scale, soft, stride, padding, standardised, tent)
     counts = torch.empty_like(out, dtype=torch.int16)
@@ -489,8 +490,9 @@ def _branch_shapes(
 
 
 def _branch_gradients(
-    x: Tensor, signs: Tensor, scale: Tensor | None, soft: bool, x_is_shortcut: bool, weight: Tensor, out: Tensor
+    x: Tensor, signs: Tensor, scale: Any, soft: bool, weight: Tensor, slope: Any, x_is_shortcut: bool, out: Tensor
 ) -> tuple[Tensor, ...]:
+    slopes = 0 if slope is None else signs.shape[0]
     return (
         torch.empty_like(x, memory_format=torch.channels_last),
         out.new_empty((0, 0, 0, 0)) if x_is_shortcut else torch.empty_like(out),
@@ -498,59 +500,76 @@ def _branch_gradients(
         weight.new_empty(0 if soft or scale is None else signs.shape[0]),
         torch.empty_like(weight),
         torch.empty_like(weight),
+        weight.new_empty(slopes),
+        weight.new_empty(slopes),
     )
 
 
 def _branch_arguments(
-    x: Tensor, signs: Tensor, scale: Tensor | None, stride: Pair, padding: Pair, weight: Tensor, bias: Tensor
+    x: Tensor,
+    signs: Tensor,
+    scale: Tensor | None,
+    stride: Pair,
+    padding: Pair,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    *end: Tensor | None,
 ) -> tuple[Any, ...]:
     return (
         _pictures(x), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding), weight.detach(),
-        bias.detach(),
+        bias.detach(), eps, *(_or_empty(each, weight, 0) for each in end),
     )  # fmt: skip
 
 
 @_operator(
-    "branch_backward(Tensor grad, Tensor x, Tensor signs, Tensor? scale, bool soft, bool x_is_shortcut, "
-    "Tensor weight, Tensor bias, "
-    "int[2] stride, int[2] padding, Tensor tent, float eps, Tensor out, Tensor counts, Tensor planes, "
-    "Tensor image_mean, Tensor image_inverse_std, Tensor mean, Tensor variance) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    lambda grad, x, signs, scale, soft, x_is_shortcut, weight, bias, stride, padding, tent, eps, out, *kept: (
-        _branch_gradients(x, signs, scale, soft, x_is_shortcut, weight, out)
+    "branch_backward(Tensor grad, Tensor x, Tensor signs, Tensor? scale, bool soft, Tensor weight, Tensor bias, "
+    "Tensor? shortcut, Tensor? slope, Tensor? before, Tensor? after, bool x_is_shortcut, int[2] stride, "
+    "int[2] padding, Tensor tent, float eps, Tensor out, Tensor counts, Tensor planes, Tensor image_mean, "
+    "Tensor image_inverse_std, Tensor mean, Tensor variance) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    lambda _, x, signs, scale, soft, weight, bias, shortcut, slope, before, after, own, *rest: _branch_gradients(
+        x, signs, scale, soft, weight, slope, own, rest[4]
     ),
 )
 def _branch_backward(
-    grad: Tensor, x: Tensor, signs: Tensor, scale: Tensor | None, soft: bool, x_is_shortcut: bool, weight: Tensor,
-    bias: Tensor, stride: Pair, padding: Pair, tent: Tensor, eps: float, out: Tensor, counts: Tensor, *kept: Tensor,
+    grad: Tensor, x: Tensor, signs: Tensor, scale: Tensor | None, soft: bool, weight: Tensor, bias: Tensor,
+    shortcut: Tensor | None, slope: Tensor | None, before: Tensor | None, after: Tensor | None, x_is_shortcut: bool,
+    stride: Pair, padding: Pair, tent: Tensor, eps: float, out: Tensor, counts: Tensor, *kept: Tensor,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gradients of x, shortcut, signs (or ``soft``), the scale of each filter, weight and bias of the norm."""
-    grads = _branch_gradients(x, signs, scale, soft, x_is_shortcut, weight, out)
+    """Gradients of x, shortcut, signs (or ``soft``), the scale of each filter, weight and bias of the norm, slope and
+    after; that of ``before`` is the bias's.  The shortcut is asked for with slopes alone."""
+    grads = _branch_gradients(x, signs, scale, soft, weight, slope, x_is_shortcut, out)
+    seen = grad if slope is None else x if shortcut is None else shortcut
     _core.branch_backward(  # type: ignore[call-arg]
         _pictures(grad), *_four(tent), *map(_pictures, grads[:3]), *(each.numpy() for each in grads[3:]),
-        *_branch_arguments(x, signs, scale, stride, padding, weight, bias), eps, _pictures(counts), kept[0].numpy(),
-        _pictures(out), *(each.numpy() for each in kept[1:]), torch.get_num_threads(), KERNELS,
+        *_branch_arguments(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after), _pictures(seen),
+        _pictures(counts), kept[0].numpy(), _pictures(out), *(each.numpy() for each in kept[1:]),
+        torch.get_num_threads(), KERNELS,
     )  # fmt: skip
     return grads
 
 
 @_operator(
     "branch(Tensor x, Tensor signs, Tensor? scale, Tensor? soft, Tensor weight, Tensor bias, Tensor? shortcut, "
-    "int[2] stride, int[2] padding, bool standardised, Tensor tent, float eps) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "Tensor? slope, Tensor? before, Tensor? after, int[2] stride, int[2] padding, bool standardised, Tensor tent, "
+    "float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _branch_shapes,
 )
 def branch(
     x: Tensor, signs: Tensor, scale: Tensor | None, soft: Tensor | None, weight: Tensor, bias: Tensor,
-    shortcut: Tensor | None, stride: Pair, padding: Pair, standardised: bool, tent: Tensor, eps: float,
+    shortcut: Tensor | None, slope: Tensor | None, before: Tensor | None, after: Tensor | None, stride: Pair,
+    padding: Pair, standardised: bool, tent: Tensor, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """The output; the whole numbers before the norm, the bits of x, its mean and 1/std; mean and variance of the
     numbers.  Without a shortcut x itself is it.  For what ``branch_possible`` allows alone, x and shortcut channels
     last."""
-    made = _branch_shapes(x, signs, scale, soft, weight, bias, shortcut, stride, padding, standardised, tent, eps)
+    made = _branch_shapes(
+        x, signs, scale, soft, weight, bias, shortcut, slope, before, after, stride, padding, standardised, tent, eps
+    )
     out, counts, planes, *statistics = made
     _core.branch_forward(  # type: ignore[call-arg]
-        *_branch_arguments(x, signs, scale, stride, padding, weight, bias), eps,
+        *_branch_arguments(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after),
         _pictures(x if shortcut is None else shortcut), _pictures(counts), planes.numpy(), _pictures(out),
         *(each.numpy() for each in statistics), torch.get_num_threads(), KERNELS,
     )  # fmt: skip
@@ -558,21 +577,26 @@ def branch(
 
 
 def _keep_branch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, signs, scale, soft, weight, bias, shortcut, ctx.stride, ctx.padding, _, tent, ctx.eps = inputs
+    x, signs, scale, soft, weight, bias, shortcut, *end, ctx.stride, ctx.padding, _, tent, ctx.eps = inputs
     ctx.soft, ctx.x_is_shortcut = soft is not None, shortcut is None
-    ctx.save_for_backward(x, signs, scale, weight, bias, tent, *output)
+    seen = None if end[0] is None else shortcut  # hardtanh's gradient follows from what it gave
+    ctx.save_for_backward(x, signs, scale, weight, bias, tent, seen, *end, *output)
     ctx.set_materialize_grads(False)
 
 
 def _through_branch(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    x, signs, scale, weight, bias, tent, *kept = ctx.saved_tensors
-    grad_x, grad_shortcut, grad_signs, grad_scale, grad_weight, grad_bias = _branch_backward(
-        grad, x, signs, scale, ctx.soft, ctx.x_is_shortcut, weight, bias, ctx.stride, ctx.padding, tent, ctx.eps, *kept
-    )
+    x, signs, scale, weight, bias, tent, shortcut, slope, before, after, *kept = ctx.saved_tensors
+    grad_x, grad_shortcut, grad_signs, grad_scale, grad_weight, grad_bias, grad_slope, grad_after = _branch_backward(
+        grad, x, signs, scale, ctx.soft, weight, bias, shortcut, slope, before, after, ctx.x_is_shortcut, ctx.stride,
+        ctx.padding, tent, ctx.eps, *kept,
+    )  # fmt: skip
     of_signs, of_soft = (None, grad_signs) if ctx.soft else (grad_signs, None)
     of_scale = None if ctx.soft or scale is None else grad_scale.sum_to_size(scale.shape)
-    of_shortcut = None if ctx.x_is_shortcut else grad_shortcut
-    return grad_x, of_signs, of_scale, of_soft, grad_weight, grad_bias, of_shortcut, None, None, None, None, None
+    return (
+        grad_x, of_signs, of_scale, of_soft, grad_weight, grad_bias, None if ctx.x_is_shortcut else grad_shortcut,
+        None if slope is None else grad_slope, None if before is None else grad_bias.clone(),
+        None if after is None else grad_after, None, None, None, None, None,
+    )  # fmt: skip
 
 
 _differentiable(branch, _keep_branch, _through_branch)

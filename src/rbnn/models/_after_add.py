@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbnn.errors import UnknownName
-from rbnn.functional import add_hardtanh, norm_add_hardtanh, norm_add_hardtanh_possible
+from rbnn.functional import BranchEnd, add_hardtanh, norm_add_hardtanh, norm_add_hardtanh_possible
 from rbnn.nn import BinaryConv2d
 
 ACTIVATIONS = ("hardtanh", "none", "prelu", "rprelu")
@@ -61,12 +61,22 @@ class Join(nn.Module):
 
     def after(self, conv: nn.Module, norm: nn.Module, x: Tensor, shortcut: Tensor) -> Tensor:
         """The same of ``norm(conv(x))``, in one go where there is a kernel for it."""
+        end = self._end()
+        whole = conv.branch(x, norm, shortcut, end) if isinstance(conv, BinaryConv2d) and end is not None else None
+        if whole is not None:
+            return whole
+        branch = conv(x)
+        if self._hardtanh and norm_add_hardtanh_possible(branch, norm, shortcut):
+            return norm_add_hardtanh(branch, norm, shortcut)  # type: ignore[arg-type]
+        return self(norm(branch), shortcut)  # type: ignore[no-any-return]
+
+    def _end(self) -> BranchEnd | None:
+        """The activation as a kernel takes it; None: there is none for it."""
+        activation = self.activation
         if self._hardtanh:
-            whole = conv.branch(x, norm, shortcut) if isinstance(conv, BinaryConv2d) else None
-            if whole is not None:
-                return whole
-            branch = conv(x)
-            if norm_add_hardtanh_possible(branch, norm, shortcut):
-                return norm_add_hardtanh(branch, norm, shortcut)  # type: ignore[arg-type]
-            return self(norm(branch), shortcut)  # type: ignore[no-any-return]
-        return self(norm(conv(x)), shortcut)  # type: ignore[no-any-return]
+            return BranchEnd()
+        if isinstance(activation, RPReLU):
+            return BranchEnd(activation.weight, activation.shift_in, activation.shift_out)
+        if type(activation) is nn.PReLU and activation.num_parameters > 1:
+            return BranchEnd(activation.weight)
+        return None
