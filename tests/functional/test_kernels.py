@@ -23,7 +23,7 @@ def numbers(*shape: int, last: bool = True) -> Tensor:
     return (x.to(memory_format=torch.channels_last) if last and len(shape) == 4 else x).requires_grad_()
 
 
-BEFORE_THE_END = (
+JOINED = (
     numbers(2, 8, 5, 5), numbers(16, 8, 3, 3), numbers(16), None, numbers(16), numbers(16), numbers(2, 16, 3, 3),
 )  # fmt: skip
 SOFT = numbers(2, 8, 5, 5), numbers(8, 8, 3, 3).detach(), None, numbers(8, 8, 3, 3), numbers(8), numbers(8), None
@@ -45,7 +45,7 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "standardised weight": (kernels.rotated_weight, (numbers(8, 4), None, None, None, True)),
     "branch": (
         kernels.branch,
-        (*BEFORE_THE_END, numbers(16), numbers(16), numbers(16), (2, 2), (1, 1), True, TENT, 1e-5),
+        (*JOINED, numbers(16), numbers(16), numbers(16), (2, 2), (1, 1), True, TENT, 1e-5),
     ),
     "branch with a soft weight": (kernels.branch, (*SOFT, None, None, None, (1, 1), (1, 1), False, TENT, 1e-5)),
     "convolution": (
