@@ -16,6 +16,8 @@ import rbnn
 from rbnn.data.preprocess import normalise, picture
 
 START, EPOCHS, BATCH = "resnet20-bireal-cifar10", 10, 32
+if len(sys.argv) != 3:
+    sys.exit("usage: python fine_tune.py PICTURES NET.rbnn")
 folder, net = Path(sys.argv[1]), Path(sys.argv[2])
 
 known = rbnn.load(START).graph.input  # how its pictures are normalised

@@ -150,6 +150,13 @@ def test_first_convolution_and_last_linear_stay_float() -> None:
     ]  # fmt: skip
 
 
+def test_a_network_that_is_binary_already_is_said_to_be() -> None:
+    model = sequential()
+    rbnn.binarize_(model)
+    with pytest.raises(NotBinary, match=r"3 layers of Sequential are binary already"):
+        rbnn.binarize_(model)
+
+
 def test_without_linear_layers_the_last_convolution_stays_float() -> None:
     model = nn.Sequential(*[nn.Conv2d(8, 8, 3) for _ in range(3)])
     assert rbnn.binarize_(model).kept == {"0": "first convolution", "2": "last convolution"}

@@ -168,6 +168,12 @@ def _matching(keep: Iterable[str], layers: dict[str, tuple[Layer, str | None]]) 
 
 
 def _nothing_left(model: nn.Module, kept: dict[str, str]) -> str:
+    binary = sum(isinstance(module, BinaryLayer) for module in model.modules())
+    if binary:
+        return (
+            f"{plural(binary, 'layer')} of {type(model).__name__} are binary already, and the others stay float: "
+            "binarize_ a new network, or give a layer another method by its set_method"
+        )
     found = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in kept.items())
     if not found:
         return f"{type(model).__name__} has no float nn.Conv1d, nn.Conv2d or nn.Linear: there is nothing to binarize"

@@ -236,8 +236,15 @@ def test_a_binary_run_starts_from_its_float_twin(float_twin: Path, tmp_path: Pat
 
 @pytest.mark.usefixtures("tiny")
 def test_start_from_another_network_is_refused(float_twin: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"cannot start from .* it has no "):
+    with pytest.raises(CheckpointError, match=r"cannot start from .* the run's network a tiny"):
         train(small(tmp_path, model="tiny", start_from=str(float_twin)))
+
+
+def test_the_other_resnet_20_is_refused_though_its_tensors_fit(float_twin: Path, tmp_path: Path) -> None:
+    there = load_network(float_twin).config.model
+    here = "resnet20" if there == "resnet20-bireal" else "resnet20-bireal"
+    with pytest.raises(CheckpointError, match=f"it is a {there}, the run's network a {here}: use --model {there}"):
+        train(small(tmp_path, model=here, start_from=str(float_twin)))
 
 
 # Determinism

@@ -148,7 +148,7 @@ class _Run:
         self.model = checkpoint.build(config, self.contract)
         continued: set[str] = set()
         if before is not None:
-            taken = start(self.model, before, config.start_from, self.batches)
+            taken = start(self.model, config.model, before, config.start_from, self.batches)
             continued = taken.continued
             for sentence in filter(None, (taken.head, *taken.notices)):
                 progress.notice(sentence)

@@ -73,9 +73,14 @@ def take_over(model: nn.Module, before: nn.Module, source: object) -> Taken:
     return taken
 
 
-def start(model: nn.Module, network: Network, source: object, batches: Batches) -> Taken:
-    """``take_over`` for a run.  A network from a packed file gets the statistics of the run's pictures, with which it
-    still computes what it did."""
+def start(model: nn.Module, name: str, network: Network, source: object, batches: Batches) -> Taken:
+    """``take_over`` for a run of the network called ``name``.  One from a packed file gets the statistics of the run's
+    pictures, with which it still computes what it did."""
+    there = network.config.model
+    if there != name:  # tensors may fit all the same, as those of both ResNet-20s do
+        raise CheckpointError(
+            f"cannot start from {source}: it is a {there}, the run's network a {name}: use --model {there}"
+        )
     taken = take_over(model, network.model, source)
     if network.packed:
         refresh_statistics(model, _first_pictures(batches))
