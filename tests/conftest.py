@@ -1,6 +1,7 @@
 """What every test starts from, and the table of faults at the end."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import settings
 
 # Some versions of oneDNN crash in their AMX kernels, which torch chooses for bfloat16 where the processor has any.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+# A shell that runs a command in the background lets it ignore Ctrl-C, which tests send; their children would ignore it too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, so that a change alone can make a test fail; `make test
 # PYTEST=--hypothesis-profile=explore` draws others.  A loaded machine is slow now and then: that is no failure.
