@@ -12,7 +12,7 @@ from hypothesis import settings
 # Some versions of oneDNN crash in their AMX kernels, which torch chooses for bfloat16 where the processor has any.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
-# A shell that runs a command in the background lets it ignore Ctrl-C, which tests send; their children would ignore it too.
+# A command that a shell runs in the background ignores Ctrl-C, and so do its children; tests send it to both.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
