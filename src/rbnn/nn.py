@@ -24,6 +24,10 @@ from rbnn.functional import (
 from rbnn.methods import Method, create_method
 
 
+HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+"""Where torch keeps what listens to a module: there is no public name for it."""
+
+
 class _Binary:
     """What the layers share.  ``weight`` is the latent float weight; ``method`` makes signs of it."""
 
@@ -124,7 +128,7 @@ class _BinaryConv(_Binary):
     def branch(self, x: Tensor, norm: nn.Module, shortcut: Tensor, end: BranchEnd) -> Tensor | None:
         """``end(norm(self(x)) + shortcut)`` in training by one kernel each way; None where there is none for it.
         A layer that something listens to is called as ever."""
-        heard = self._forward_hooks or self._forward_pre_hooks  # type: ignore[attr-defined]  # there is no public name
+        heard = any(getattr(self, kind) for kind in HOOKS)
         if heard or self.bias is not None or not self._plain or not self.training or torch.is_autocast_enabled("cpu"):
             return None
         binarization, where = self.method.binarization(), (self.stride, self.padding)

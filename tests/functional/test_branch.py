@@ -147,9 +147,10 @@ def test_a_layer_that_is_listened_to_or_has_an_output_of_its_own_is_called() -> 
     layer, heard = BinaryConv2d(8, 8, 3, padding=1, bias=False), list[object]()
     layer.method.begin_epoch(layer.weight, 0, 2)
     assert layer.branch(x, norm, x, BranchEnd()) is not None
-    handle = layer.register_forward_hook(lambda *args: heard.append(args))
-    assert layer.branch(x, norm, x, BranchEnd()) is None
-    handle.remove()
+    for listen in (layer.register_forward_hook, layer.register_forward_pre_hook, layer.register_full_backward_hook):
+        handle = listen(lambda *args: heard.append(args))
+        assert layer.branch(x, norm, x, BranchEnd()) is None
+        handle.remove()
     layer.set_method("xnor-net", {"k_map": True})
     assert layer.branch(x, norm, x, BranchEnd()) is None
     assert layer.eval().branch(x, norm, x, BranchEnd()) is None
