@@ -23,7 +23,6 @@ from rbnn.functional import (
 )
 from rbnn.methods import Method, create_method
 
-
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 """Where torch keeps what listens to a module: there is no public name for it."""
 
