@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "simd/dispatch.h"
-#include "training/sign_conv.h"
+#include "training/branch.h"
 
 using namespace rbnn;
 
@@ -43,9 +43,35 @@ Results run(const SignConv& conv, const SignFilters& filters, const std::vector<
                   std::vector<float>(conv.out_channels * conv.taps() * conv.in_channels),
                   std::vector<std::uint64_t>(conv.images * conv.plane_words())};
     const auto level = [](std::size_t image) { return 0.1f * static_cast<float>(image); };
-    sign_conv_forward(conv, filters, x.data(), level, found.planes.data(), found.out.data());
-    sign_conv_grad_input(conv, filters, grad.data(), found.grad_a.data(), [](std::size_t) {});
+    sign_conv_forward(conv, filters, x.data(), level, found.planes.data(), found.out.data(), {});
+    sign_conv_grad_input(conv, filters, grad.data(), found.grad_a.data(), {});
     sign_conv_grad_weight(conv, grad.data(), found.planes.data(), found.grad_weight.data());
+    return found;
+}
+
+struct BranchResults {
+    std::vector<std::int16_t> counts;
+    std::vector<float> out, grad_x, grad_weight;
+};
+
+// A whole branch and its gradients, with slopes or with hardtanh.
+BranchResults run_branch(const SignConv& conv, const std::vector<float>& signs, const std::vector<float>& x,
+                         const std::vector<float>& grad, bool slopes) {
+    const std::size_t n = conv.out_channels, values = conv.images * conv.out_values();
+    const std::vector<float> ones(n, 1.0f), quarter(n, 0.25f), zeros(n, 0.0f), shortcut(values, 0.125f);
+    BranchResults found{std::vector<std::int16_t>(values), std::vector<float>(values), std::vector<float>(x.size()),
+                        std::vector<float>(signs.size())};
+    std::vector<std::uint64_t> planes(conv.images * conv.plane_words());
+    std::vector<float> image_mean(conv.images), image_std(conv.images), numbers(5 * n), grad_shortcut(values);
+    std::vector<double> mean(n), variance(n);
+    const BranchState state{x.data(), shortcut.data(), found.counts.data(), planes.data(), found.out.data(),
+                            {image_mean.data(), image_std.data(), mean.data(), variance.data()}};
+    const BranchEnd end{slopes ? quarter.data() : nullptr, nullptr, nullptr};
+    const Norm norm{ones.data(), zeros.data(), 1e-5};
+    branch_forward(conv, signs.data(), ones.data(), norm, end, state);
+    float* of = numbers.data();
+    branch_backward(conv, signs.data(), ones.data(), norm, end, state, {1.0f, 0.5f, 1.5f, slopes ? 0.5f : 0.0f}, grad.data(),
+                    {found.grad_x.data(), grad_shortcut.data(), found.grad_weight.data(), of, of + n, of + 2 * n, of + 3 * n, of + 4 * n});
     return found;
 }
 
@@ -62,11 +88,11 @@ bool same(const std::vector<Value>& a, const std::vector<Value>& b) {
     return std::memcmp(a.data(), b.data(), a.size() * sizeof(Value)) == 0;
 }
 
-bool close(const std::vector<float>& a, const std::vector<float>& b) {
+bool close(const std::vector<float>& a, const std::vector<float>& b, float tolerance = 2e-5f) {
     float largest = 0;
     for (const float value : a) largest = std::fmax(largest, std::fabs(value));
     for (std::size_t i = 0; i < a.size(); ++i)
-        if (!(std::fabs(a[i] - b[i]) <= 2e-5f * largest + 1e-9f)) return false;
+        if (!(std::fabs(a[i] - b[i]) <= tolerance * largest + 1e-9f)) return false;
     return true;
 }
 
@@ -92,6 +118,16 @@ int main(int, char** arguments) {
             if (!close(plain.grad_a, found.grad_a)) refuse("the input's gradient", other);
             if (!close(plain.grad_weight, found.grad_weight)) refuse("the weight's gradient", other);
             comparisons += 4;
+            const bool slopes = i % 2 == 1;
+            const BranchResults one = run_branch(conv, signs, x, grad, slopes), two = run_branch(other, signs, x, grad, slopes);
+            if (!same(one.counts, two.counts)) refuse("the counts of a branch", other);
+            if (!close(one.out, two.out)) refuse("the output of a branch", other);
+            comparisons += 2;
+            // Of few values the norm takes a gradient that is mostly rounding.
+            if (conv.images * conv.out_height() * conv.out_width() < 64) continue;
+            if (!close(one.grad_x, two.grad_x, 1e-3f)) refuse("the input's gradient of a branch", other);
+            if (!close(one.grad_weight, two.grad_weight, 1e-3f)) refuse("the weight's gradient of a branch", other);
+            comparisons += 2;
         }
     }
     for (const Kernels* kernels : all_kernels())
