@@ -171,7 +171,8 @@ def _nothing_left(model: nn.Module, kept: dict[str, str]) -> str:
     binary = sum(isinstance(module, BinaryLayer) for module in model.modules())
     if binary:
         return (
-            f"{plural(binary, 'layer')} of {type(model).__name__} are binary already, and the others stay float: "
+            f"{plural(binary, 'layer')} of {type(model).__name__} {'is' if binary == 1 else 'are'} binary already, and "
+            "nothing else is to become so: "
             "binarize_ a new network, or give a layer another method by its set_method"
         )
     found = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in kept.items())
