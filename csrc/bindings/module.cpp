@@ -64,11 +64,10 @@ using Pair = std::pair<std::size_t, std::size_t>;
 
 // x (images, height, width, in_channels), weight (out_channels, kernel_y, kernel_x, in_channels), both channels last.
 template <class Input, class Weight>
-rbnn::SignConv sign_conv(const Input& x, const Weight& weight, Pair stride, Pair padding, int threads,
-                         const std::string& kernels) {
+rbnn::SignConv sign_conv(const Input& x, const Weight& weight, Pair stride, Pair padding, int threads) {
     const rbnn::SignConv conv{x.shape(0),      x.shape(1),      x.shape(2),      x.shape(3),     weight.shape(0),
                               weight.shape(1), weight.shape(2), stride.first,    stride.second,  padding.first,
-                              padding.second,  threads,         rbnn::find_kernels(kernels)};
+                              padding.second,  threads,         rbnn::find_kernels()};
     if (weight.shape(3) != x.shape(3) || !conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
     return conv;
 }
@@ -81,8 +80,8 @@ void check_output(const rbnn::SignConv& conv, const Array& out) {
 }
 
 void sign_conv_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, Pair padding, PicturesOut out,
-                       PlanesOut planes, NumbersOut mean, NumbersOut inverse_std, int threads, const std::string& kernels) {
-    const rbnn::SignConv conv = sign_conv(x, signs, stride, padding, threads, kernels);
+                       PlanesOut planes, NumbersOut mean, NumbersOut inverse_std, int threads) {
+    const rbnn::SignConv conv = sign_conv(x, signs, stride, padding, threads);
     check_output(conv, out);
     if (scale.shape(0) != conv.out_channels) throw std::invalid_argument("expected one scale per filter");
     if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
@@ -101,8 +100,8 @@ void sign_conv_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, P
 
 void sign_conv_grad_input(Pictures grad, Pictures signs, Numbers scale, Pair stride, Pair padding, Pictures x, Numbers mean,
                           Numbers inverse_std, bool through_tent, float peak, float slope, float support, float steepness, PicturesOut grad_x,
-                          int threads, const std::string& kernels) {
-    const rbnn::SignConv conv = sign_conv(grad_x, signs, stride, padding, threads, kernels);
+                          int threads) {
+    const rbnn::SignConv conv = sign_conv(grad_x, signs, stride, padding, threads);
     check_output(conv, grad);
     if (scale.shape(0) != conv.out_channels) throw std::invalid_argument("expected one scale per filter");
     const bool standardised = mean.shape(0) > 0;
@@ -123,10 +122,10 @@ void sign_conv_grad_input(Pictures grad, Pictures signs, Numbers scale, Pair str
 }
 
 void sign_conv_grad_weight(Pictures grad, Planes planes, Pair size, Pair stride, Pair padding, PicturesOut grad_weight,
-                           int threads, const std::string& kernels) {
+                           int threads) {
     const rbnn::SignConv conv{grad.shape(0), size.first, size.second, grad_weight.shape(3), grad_weight.shape(0),
                               grad_weight.shape(1), grad_weight.shape(2), stride.first, stride.second, padding.first,
-                              padding.second, threads, rbnn::find_kernels(kernels)};
+                              padding.second, threads, rbnn::find_kernels()};
     if (!conv.supported()) throw std::invalid_argument("a convolution that has no kernel");
     check_output(conv, grad);
     if (planes.shape(0) != conv.images * conv.plane_words()) throw std::invalid_argument("planes have another size");
@@ -147,8 +146,8 @@ struct BranchArguments {
                     const Numbers& bias, double eps, const Numbers& slope, const Numbers& before, const Numbers& after,
                     const Pictures& shortcut, const Counts& counts, const PlanesOut& planes,
                     const PicturesOut& out, const NumbersOut& image_mean, const NumbersOut& image_inverse_std,
-                    const DoublesOut& mean, const DoublesOut& variance, int threads, const std::string& kernels)
-        : conv(sign_conv(x, signs, stride, padding, threads, kernels)), norm{weight.data(), bias.data(), eps},
+                    const DoublesOut& mean, const DoublesOut& variance, int threads)
+        : conv(sign_conv(x, signs, stride, padding, threads)), norm{weight.data(), bias.data(), eps},
           end{slope.size() ? slope.data() : nullptr, before.size() ? before.data() : nullptr, after.size() ? after.data() : nullptr},
           state{x.data(), shortcut.data(), counts.data(), reinterpret_cast<std::uint64_t*>(planes.data()), out.data(),
                 {image_mean.size() ? image_mean.data() : nullptr, image_inverse_std.data(), mean.data(), variance.data()}} {
@@ -165,9 +164,9 @@ struct BranchArguments {
 
 void branch_forward(Pictures x, Pictures signs, Numbers scale, Pair stride, Pair padding, Numbers weight, Numbers bias, double eps,
                     Numbers slope, Numbers before, Numbers after, Pictures shortcut, Counts counts, PlanesOut planes, PicturesOut out, NumbersOut image_mean,
-                    NumbersOut image_inverse_std, DoublesOut mean, DoublesOut variance, int threads, const std::string& kernels) {
+                    NumbersOut image_inverse_std, DoublesOut mean, DoublesOut variance, int threads) {
     const BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes,
-                                out, image_mean, image_inverse_std, mean, variance, threads, kernels);
+                                out, image_mean, image_inverse_std, mean, variance, threads);
     const rbnn::WithoutGil released;
     rbnn::branch_forward(given.conv, signs.data(), scale.data(), given.norm, given.end, given.state);
 }
@@ -177,9 +176,9 @@ void branch_backward(Pictures grad, float peak, float tent_slope, float support,
                      NumbersOut grad_slope, NumbersOut grad_after, Pictures x, Pictures signs, Numbers scale, Pair stride, Pair padding,
                      Numbers weight, Numbers bias, double eps, Numbers slope, Numbers before, Numbers after, Pictures shortcut, Counts counts,
                      PlanesOut planes, PicturesOut out, NumbersOut image_mean, NumbersOut image_inverse_std, DoublesOut mean,
-                     DoublesOut variance, int threads, const std::string& kernels) {
+                     DoublesOut variance, int threads) {
     const BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes,
-                                out, image_mean, image_inverse_std, mean, variance, threads, kernels);
+                                out, image_mean, image_inverse_std, mean, variance, threads);
     check_output(given.conv, grad);
     if (grad_shortcut.size()) check_output(given.conv, grad_shortcut);
     if (!grad_shortcut.size() && x.size() != out.size()) throw std::invalid_argument("x cannot be the shortcut");
@@ -494,7 +493,7 @@ NB_MODULE(_core, m) {
     m.def("branch_forward", &branch_forward, array("x"), array("signs"), array("scale"), "stride"_a, "padding"_a, array("weight"),
           array("bias"), "eps"_a, array("slope"), array("before"), array("after"), array("shortcut"), array("counts"), array("planes"),
           array("out"), array("image_mean"),
-          array("image_inverse_std"), array("mean"), array("variance"), "threads"_a, "kernels"_a = "",
+          array("image_inverse_std"), array("mean"), array("variance"), "threads"_a,
           "out = clamp(norm(scale (signs * sign(x))) + shortcut, -1, 1), or with slopes prelu(... + before) + after; the signs of x standardised unless image_mean is empty. "
           "counts = signs * sign(x), mean and variance are theirs.");
     m.def("branch_backward", &branch_backward, array("grad"), "peak"_a, "tent_slope"_a, "support"_a, "steepness"_a, array("grad_x"),
@@ -502,7 +501,7 @@ NB_MODULE(_core, m) {
           array("grad_slope"), array("grad_after"), array("x"), array("signs"), array("scale"), "stride"_a, "padding"_a,
           array("weight"), array("bias"), "eps"_a, array("slope"), array("before"), array("after"), array("shortcut"), array("counts"),
           array("planes"), array("out"), array("image_mean"), array("image_inverse_std"), array("mean"), array("variance"),
-          "threads"_a, "kernels"_a = "",
+          "threads"_a,
           "Gradients of branch_forward; without a grad_scale grad_signs is that of scale times signs, without a grad_shortcut "
           "x is the shortcut.");
     m.def("rotated_weight", &rotated_weight, array("weight"), "taps"_a, array("r1"), array("r2"), array("beta"), array("mixed"),
@@ -512,14 +511,14 @@ NB_MODULE(_core, m) {
           array("beta"), "in_gradient"_a, array("turned"), array("mean"), array("inverse_std"), array("grad_weight"),
           array("grad_beta"), "threads"_a, "The gradient of rotated_weight for weight and beta, one per filter.");
     m.def("sign_conv_forward", &sign_conv_forward, array("x"), array("signs"), array("scale"), "stride"_a,
-          "padding"_a, array("out"), array("planes"), array("mean"), array("inverse_std"), "threads"_a, "kernels"_a = "",
+          "padding"_a, array("out"), array("planes"), array("mean"), array("inverse_std"), "threads"_a,
           "Convolve the signs of x, standardised per image unless mean is empty, with signs; a scale per filter. "
           "Channels last. planes keeps the signs for the gradient.");
     m.def("sign_conv_grad_input", &sign_conv_grad_input, array("grad"), array("signs"), array("scale"), "stride"_a,
           "padding"_a, array("x"), array("mean"), array("inverse_std"), "through_tent"_a, "peak"_a, "slope"_a, "support"_a, "steepness"_a, array("grad_x"),
-          "threads"_a, "kernels"_a = "", "The gradient for x through the tent, or for its signs.");
+          "threads"_a, "The gradient for x through the tent, or for its signs.");
     m.def("sign_conv_grad_weight", &sign_conv_grad_weight, array("grad"), array("planes"), "size"_a, "stride"_a, "padding"_a,
-          array("grad_weight"), "threads"_a, "kernels"_a = "", "The gradient for the weight, (out, kernel_y, kernel_x, in).");
+          array("grad_weight"), "threads"_a, "The gradient for the weight, (out, kernel_y, kernel_x, in).");
 
     nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
     nb::register_exception_translator(translate_wrong_kernels);  // the last one is asked first

@@ -31,6 +31,16 @@ Affine normalising(const SignConv& conv, const float* scale, const Norm& norm, c
     return made;
 }
 
+// grad_weight, the gradient of scale · signs, becomes that of the signs; grad_scale has one number per filter.
+void split_gradient(const SignConv& conv, const float* signs, const float* scale, float* grad_weight, float* grad_scale) {
+    const std::size_t n = conv.taps() * conv.in_channels;
+    for (std::size_t o = 0; o < conv.out_channels; ++o) {
+        float* of_filter = grad_weight + o * n;
+        grad_scale[o] = static_cast<float>(conv.kernels.training.dot(n, of_filter, signs + o * n));
+        for (std::size_t i = 0; i < n; ++i) of_filter[i] *= scale[o];
+    }
+}
+
 }  // namespace
 
 void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
@@ -115,15 +125,6 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
     sign_conv_grad_input(conv, filters, grad_y.get(), gradients.x, {before, after});
     sign_conv_grad_weight(conv, grad_y.get(), state.planes, gradients.weight);
     if (gradients.scale) split_gradient(conv, signs, scale, gradients.weight, gradients.scale);
-}
-
-void split_gradient(const SignConv& conv, const float* signs, const float* scale, float* grad_weight, float* grad_scale) {
-    const std::size_t n = conv.taps() * conv.in_channels;
-    for (std::size_t o = 0; o < conv.out_channels; ++o) {
-        float* of_filter = grad_weight + o * n;
-        grad_scale[o] = static_cast<float>(conv.kernels.training.dot(n, of_filter, signs + o * n));
-        for (std::size_t i = 0; i < n; ++i) of_filter[i] *= scale[o];
-    }
 }
 
 }  // namespace rbnn

@@ -54,7 +54,4 @@ struct BranchGradients {
 void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
                      const BranchState& state, Tent tent, const float* grad, const BranchGradients& gradients);
 
-// grad_weight, the gradient of scale · signs, becomes that of the signs; grad_scale has one number per filter.
-void split_gradient(const SignConv& conv, const float* signs, const float* scale, float* grad_weight, float* grad_scale);
-
 }  // namespace rbnn

@@ -62,5 +62,5 @@ def test_at_learning_rate_0_it_is_the_packed_network(start: str, tmp_path: Path)
 def test_another_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "digits", "--start-from", DIGITS, "--model", "vgg-small", "--out", str(tmp_path / "run")]
     assert main(words) == 2
-    assert "cannot start from resnet20-bireal-digits: it has no features.0.weight" in capsys.readouterr().err
+    assert "it is a resnet20-bireal, the run's network a vgg-small" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

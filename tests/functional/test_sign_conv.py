@@ -90,7 +90,7 @@ def test_values_and_gradients(
     how = Binarization(estimator(derivative, 0.5, 2.0), standardised and derivative != "ede")
     x = torch.randn(images, inputs, *size, generator=torch.Generator().manual_seed(images))
     x = x.to(memory_format=torch.channels_last) if last else x
-    with patch("rbnn.functional.kernels.KERNELS", isa):
+    with patch.dict("os.environ", RBNN_KERNELS=isa):
         check(x, signed((outputs, inputs, *kernel), seed=outputs), how, stride, padding)
 
 
@@ -98,7 +98,7 @@ def test_values_and_gradients(
 @pytest.mark.parametrize("width", [56, 62])
 def test_the_widest_row(width: int, isa: str) -> None:
     x = torch.randn(2, 8, 3, width, generator=torch.Generator().manual_seed(0))
-    with patch("rbnn.functional.kernels.KERNELS", isa):
+    with patch.dict("os.environ", RBNN_KERNELS=isa):
         check(x, signed((16, 8, 3, 3), seed=1), STANDARDISED, (1, 1), (1, 1))
 
 
@@ -154,7 +154,7 @@ def test_memory_order_is_that_of_the_input() -> None:
 
 @pytest.mark.parametrize("isa", KERNELS)
 def test_the_number_of_threads_changes_no_bit(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rbnn.functional.kernels.KERNELS", isa)
+    monkeypatch.setenv("RBNN_KERNELS", isa)
     x, w = torch.randn(37, 16, 9, 9).requires_grad_(), signed((24, 16, 3, 3), seed=0)
     w.signs.requires_grad_()
     before, found = torch.get_num_threads(), []

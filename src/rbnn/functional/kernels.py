@@ -20,9 +20,6 @@ from rbnn import _core
 from rbnn.functional.estimators import Tent, sign
 from rbnn.functional.filters import per_filter
 
-KERNELS = ""
-"""The instruction set by its name in ``_core.kernels()``; empty: the best that this machine has."""
-
 Pair = tuple[int, int]
 Function = Callable[..., Any]
 
@@ -394,7 +391,7 @@ def _sign_conv_grad_input(
     _core.sign_conv_grad_input(
         _pictures(grad), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding),  # type: ignore[arg-type]
         _pictures(x), mean.numpy(), inverse_std.numpy(), True, *_four(tent),
-        _pictures(grad_x), torch.get_num_threads(), KERNELS,
+        _pictures(grad_x), torch.get_num_threads(),
     )  # fmt: skip
     return grad_x
 
@@ -411,7 +408,7 @@ def _sign_conv_grad_weight(
     grad_weight = torch.empty_like(signs, memory_format=torch.channels_last)
     _core.sign_conv_grad_weight(
         _pictures(grad), planes.numpy(), tuple(x.shape[2:]), tuple(stride), tuple(padding),  # type: ignore[arg-type]
-        _pictures(grad_weight), torch.get_num_threads(), KERNELS,
+        _pictures(grad_weight), torch.get_num_threads(),
     )  # fmt: skip
     return grad_weight
 
@@ -445,7 +442,7 @@ def sign_conv(
     out, planes, mean, inverse_std = _sign_conv_shapes(x, signs, scale, soft, stride, padding, standardised, tent)
     _core.sign_conv_forward(
         _pictures(x), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding),  # type: ignore[arg-type]
-        _pictures(out), planes.numpy(), mean.numpy(), inverse_std.numpy(), torch.get_num_threads(), KERNELS,
+        _pictures(out), planes.numpy(), mean.numpy(), inverse_std.numpy(), torch.get_num_threads(),
     )  # fmt: skip
     return out, planes, mean, inverse_std
 
@@ -545,7 +542,7 @@ def _branch_backward(
         _pictures(grad), *_four(tent), *map(_pictures, grads[:3]), *(each.numpy() for each in grads[3:]),
         *_branch_arguments(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after), _pictures(seen),
         _pictures(counts), kept[0].numpy(), _pictures(out), *(each.numpy() for each in kept[1:]),
-        torch.get_num_threads(), KERNELS,
+        torch.get_num_threads(),
     )  # fmt: skip
     return grads
 
@@ -571,7 +568,7 @@ def branch(
     _core.branch_forward(  # type: ignore[call-arg]
         *_branch_arguments(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after),
         _pictures(x if shortcut is None else shortcut), _pictures(counts), planes.numpy(), _pictures(out),
-        *(each.numpy() for each in statistics), torch.get_num_threads(), KERNELS,
+        *(each.numpy() for each in statistics), torch.get_num_threads(),
     )  # fmt: skip
     return made
 
