@@ -98,7 +98,7 @@ def install(commit: str, directory: Path) -> Path:
     """A commit's files, and in ``installed`` its package."""
     tree = directory / "tree"
     subprocess.run(["git", "-C", ROOT, "worktree", "add", "--quiet", "--detach", tree, commit], check=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, "--target", directory / "installed", tree], check=True)
     return tree
 
