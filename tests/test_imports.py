@@ -19,10 +19,11 @@ PACKED_SIDE: dict[str, set[str]] = {"data": set(), "packed": {"data"}, "runtime"
 BOTH_SIDES: dict[str, set[str]] = {
     "exporting": set(),
     "importing": {"exporting"},
+    "translating": {"importing"},
     "costs": set(),
-    "bench": set(),
+    "bench": {"translating"},
     "report": {"costs"},
-    "cli": {"exporting", "importing", "costs", "bench", "report"},
+    "cli": {"exporting", "importing", "translating", "costs", "bench", "report"},
 }
 INSIDE_PACKED = [
     "operations", "graph", ("budget", "file", "oracle", "prediction"), "session", ("pretrained", "evaluate"), "find",

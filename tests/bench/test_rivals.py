@@ -30,7 +30,7 @@ Shape = tuple[int, int, int]
 def by_onnxruntime(graph: Graph, images: Any) -> Any:
     import onnx
 
-    from rbnn.bench.rivals.onnx_model import to_onnx
+    from rbnn.translating.onnx_model import to_onnx
 
     model = to_onnx(graph, len(images))
     onnx.checker.check_model(model, full_check=True)

@@ -67,7 +67,7 @@ def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> It
         yield Contender("torch", "float32", _torch(twin, images, threads))
     if not {"onnxruntime", "openvino"} & set(engines):
         return
-    from rbnn.bench.rivals.onnx_model import to_onnx
+    from rbnn.translating.onnx_model import to_onnx
 
     whole = to_onnx(twin, len(images)).SerializeToString()
     small = _int8(whole, images)

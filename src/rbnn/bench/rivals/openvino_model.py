@@ -14,8 +14,8 @@ import openvino as ov
 from openvino import opset1, opset14
 
 from rbnn.bench.rivals.amx import avoid_deadly_amx
-from rbnn.bench.rivals.translate import Array, Window, translate
 from rbnn.packed.graph import Graph
+from rbnn.translating.translate import Array, Window, translate
 
 
 @cache

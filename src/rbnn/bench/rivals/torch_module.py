@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from rbnn.bench.rivals.translate import Array, Window, translate
 from rbnn.packed.graph import Graph
+from rbnn.translating.translate import Array, Window, translate
 
 
 def to_torch(graph: Graph, batch: int) -> fx.GraphModule:

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from rbnn.bench.rivals.translate import Array, Window, translate
 from rbnn.packed.graph import Graph
+from rbnn.translating.translate import Array, Window, translate
 
 OPSET, IR_VERSION = 20, 10
 """Old enough for every engine that is still in use."""
