@@ -24,11 +24,26 @@ double inverse_std(double scale, double variance, double eps) { return 1.0 / std
 Affine normalising(const SignConv& conv, const float* scale, const Norm& norm, const BranchEnd& end, const BranchStatistics& of) {
     Affine made{std::vector<float>(conv.out_channels), std::vector<float>(conv.out_channels)};
     for (std::size_t c = 0; c < conv.out_channels; ++c) {
-        const double factor = norm.weight[c] * inverse_std(scale[c], of.variance[c], norm.eps) * scale[c];
-        const double before = end.before ? end.before[c] : 0.0;
-        made.factor[c] = static_cast<float>(factor), made.shift[c] = static_cast<float>(norm.bias[c] - of.mean[c] * factor + before);
+        const double mean = norm.running_mean ? norm.running_mean[c] : scale[c] * of.mean[c];
+        const double inverse = norm.running_mean ? inverse_std(1.0, norm.running_variance[c], norm.eps)
+                                                 : inverse_std(scale[c], of.variance[c], norm.eps);
+        const double slope = norm.weight[c] * inverse, before = end.before ? end.before[c] : 0.0;
+        made.factor[c] = static_cast<float>(slope * scale[c]);
+        made.shift[c] = static_cast<float>(norm.bias[c] - mean * slope + before);
     }
     return made;
+}
+
+// Mean and variance of the counts, of whose images each has a sum and a sum of squares per channel.
+void average(const SignConv& conv, const std::vector<std::int64_t>& sums, const BranchStatistics& statistics) {
+    const std::size_t channels = conv.out_channels;
+    const double n = static_cast<double>(pixels(conv).rows);
+    for (std::size_t c = 0; c < channels; ++c) {
+        std::int64_t sum = 0, square = 0;
+        for (std::size_t i = 0; i < conv.images; ++i) sum += sums[i * 2 * channels + c], square += sums[(i * 2 + 1) * channels + c];
+        const double mean = static_cast<double>(sum) / n, spread = static_cast<double>(square) / n - mean * mean;
+        statistics.mean[c] = mean, statistics.variance[c] = spread > 0.0 ? spread : 0.0;
+    }
 }
 
 // grad_weight, the gradient of scale · signs, becomes that of the signs; grad_scale has one number per filter.
@@ -61,13 +76,7 @@ void branch_forward(const SignConv& conv, const float* signs, const float* scale
         conv.kernels.training.count_rows(positions, channels, conv.taps() * conv.in_channels, y,
                                          state.counts + i * conv.out_values(), sum, sum + channels);
     });
-    const double n = static_cast<double>(conv.images * positions);
-    for (std::size_t c = 0; c < channels; ++c) {
-        std::int64_t sum = 0, square = 0;
-        for (std::size_t i = 0; i < conv.images; ++i) sum += sums[i * 2 * channels + c], square += sums[(i * 2 + 1) * channels + c];
-        const double mean = static_cast<double>(sum) / n, spread = static_cast<double>(square) / n - mean * mean;
-        statistics.mean[c] = mean, statistics.variance[c] = spread > 0.0 ? spread : 0.0;
-    }
+    if (!norm.running_mean) average(conv, sums, statistics);
     const Affine affine = normalising(conv, scale, norm, end, statistics);
     const float *factor = affine.factor.data(), *shift = affine.shift.data();
     if (end.slope) {

@@ -1,6 +1,6 @@
 // A branch of a residual network in training, from its input to where it meets the shortcut:
 //
-//   out = end(norm(scale · (signs ⊛ sign(x))) + shortcut),   norm with mean and variance of the batch
+//   out = end(norm(scale · (signs ⊛ sign(x))) + shortcut),   norm with mean and variance of the batch, or with running ones
 //
 // where end is hardtanh, or prelu(· + before) + after with a slope per channel.
 //
@@ -19,6 +19,7 @@ constexpr std::size_t kMostCounts = 32767;   // of a filter's values
 struct Norm {
     const float *weight, *bias;
     double eps;
+    const float *running_mean = nullptr, *running_variance = nullptr;  // null: those of the batch
 };
 
 // One number per channel; without slopes the end is hardtanh, without the others they are 0.
@@ -26,7 +27,8 @@ struct BranchEnd {
     const float *slope, *before, *after;
 };
 
-// The statistics of the images (per image, or null: not standardised) and of the counts (per channel).
+// The statistics of the images (per image, or null: not standardised) and of the counts (per channel; not written where the norm
+// has running ones).
 struct BranchStatistics {
     float *image_mean, *image_inverse_std;
     double *mean, *variance;

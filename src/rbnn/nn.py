@@ -27,6 +27,11 @@ HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pr
 """Where torch keeps what listens to a module: there is no public name for it."""
 
 
+def has_hooks(*modules: nn.Module) -> bool:
+    """Whether something listens to one of ``modules``: then they must be called, and not a kernel in their place."""
+    return any(getattr(module, kind) for module in modules for kind in HOOKS)
+
+
 class _Binary:
     """What the layers share.  ``weight`` is the latent float weight; ``method`` makes signs of it."""
 
@@ -125,10 +130,11 @@ class _BinaryConv(_Binary):
         return self._linear(self.method.activation(x), as_tensor(w))
 
     def branch(self, x: Tensor, norm: nn.Module, shortcut: Tensor, end: BranchEnd) -> Tensor | None:
-        """``end(norm(self(x)) + shortcut)`` in training by one kernel each way; None where there is none for it.
-        A layer that something listens to is called as ever."""
-        heard = any(getattr(self, kind) for kind in HOOKS)
-        if heard or self.bias is not None or not self._plain or not self.training or torch.is_autocast_enabled("cpu"):
+        """``end(norm(self(x)) + shortcut)`` by one kernel each way, in training and where no gradient is wanted; None
+        where there is none for it.  It calls no hooks."""
+        if self.bias is not None or not self._plain or torch.is_autocast_enabled("cpu"):
+            return None
+        if not self.training and (torch.is_grad_enabled() or torch.compiler.is_compiling() or type(x) is not Tensor):
             return None
         binarization, where = self.method.binarization(), (self.stride, self.padding)
         if binarization is None or not self.method.plain_output:
@@ -206,7 +212,8 @@ def show_example(model: nn.Module, example_input: Tensor) -> None:
 
 def penalty(model: nn.Module) -> Tensor | float:
     """The sum of the penalties that the model's methods ask for: add it to the loss.  0 where none does."""
-    terms = [term for _, layer in binary_layers(model) if (term := layer.method.penalty(layer.weight)) is not None]
-    for _, layer in binary_layers(model):
+    layers = [layer for _, layer in binary_layers(model)]
+    terms = [term for layer in layers if (term := layer.method.penalty(layer.weight)) is not None]
+    for layer in layers:
         layer.method.penalty_asked = True
     return torch.stack([whole(term) for term in terms]).sum() if terms else 0.0

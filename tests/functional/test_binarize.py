@@ -262,6 +262,7 @@ def test_no_values_no_words() -> None:
 # Wrong arrays are refused before a pointer is touched.
 
 F32 = np.zeros((2, 8), np.float32)
+FLAT = np.array([1.0, 0.0, 1.0, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -273,11 +274,12 @@ F32 = np.zeros((2, 8), np.float32)
         lambda: _core.sign_forward(F32.astype(np.float64), F32, 1),
         lambda: _core.sign_forward(F32, np.zeros((8, 2), np.float32).T, 1),
         lambda: _core.sign_forward(np.zeros(8, np.float32), np.zeros(8, np.float32), 1),
-        lambda: _core.sign_backward(F32, F32[:1], F32, 1.0, 0.0, 1.0, 1),
+        lambda: _core.sign_backward(F32, F32[:1], F32, FLAT, 1),
+        lambda: _core.sign_backward(F32, F32, F32, FLAT[:3], 1),
         lambda: _core.standardised_sign_forward(F32, F32, np.zeros(3, np.float32), np.zeros(2, np.float32), 1),
         lambda: _core.standardised_sign_forward(F32, F32, np.zeros(2, np.float32), np.zeros(1, np.float32), 1),
         lambda: _core.standardised_sign_backward(
-            F32, F32, np.zeros(2, np.float32), np.zeros(3, np.float32), F32, 1.0, 0.0, 1.0, 1
+            F32, F32, np.zeros(2, np.float32), np.zeros(3, np.float32), F32, FLAT, 1
         ),
         lambda: _core.add_hardtanh_forward(F32, F32[:, :4].copy(), F32, 1),
         lambda: _core.add_hardtanh_backward(F32, F32, F32[:1].copy(), 1),

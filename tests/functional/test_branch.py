@@ -181,3 +181,48 @@ def test_constant_filters_become_zeros_without_a_gradient() -> None:
     assert not grad[0].any()
     assert out[1:].all()
     assert grad[1:].all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kernels", [name for name, there in rbnn._core.kernels() if there])
+@pytest.mark.parametrize(
+    ("end", "standardised", "stride"), [(e, s, n) for e in ENDS for s in (False, True) for n in (1, 2)]
+)
+def test_a_branch_in_evaluation(
+    end: str, standardised: bool, stride: int, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the running statistics, which stay as they are."""
+    monkeypatch.setenv("RBNN_KERNELS", kernels)
+    x, weight = numbers(1, 3, 16, 7, 5), ScaledSigns(torch.sign(numbers(2, 24, 16, 3, 3)), numbers(3, 24))
+    norm, how = nn.BatchNorm2d(24), Binarization(TENT, standardised)
+    norm.running_mean, norm.running_var = numbers(4, 24), numbers(5, 24).abs()
+    nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
+    norm.eval()
+    before = copy.deepcopy(norm.state_dict())
+    ends = [numbers(seed, 24) for seed in (6, 7, 8)][: ENDS.index(end) * 2 - (end == "prelu")]
+    y = F.conv2d(how(x.double()), as_tensor(weight).double(), stride=stride, padding=1)
+    shortcut = numbers(9, *y.shape)
+    where = (stride,) * 2, (1, 1)
+    assert branch_possible(x, weight.signs, how, *where, norm, shortcut)
+    found = branch(x, weight, how, *where, norm, shortcut, BranchEnd(*ends))
+    exact = at_the_end(copy.deepcopy(norm).double()(y) + shortcut, [each.double() for each in ends])
+    close("out", found, exact, 1e-5)
+    assert all(torch.equal(value, norm.state_dict()[name]) for name, value in before.items())
+
+
+def test_evaluation_with_a_gradient_is_left_to_torch() -> None:
+    x, weight, norm = numbers(1, 1, 8, 4, 4), torch.ones(8, 8, 3, 3), nn.BatchNorm2d(8).eval()
+    assert not branch_possible(x, weight, Binarization(TENT), (1, 1), (1, 1), norm, x)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_hook_on_the_norm_behind_a_branch_is_called(training: bool) -> None:
+    model = rbnn.create_model("resnet20-bireal", method="rbnn", num_classes=10).to(memory_format=LAST).train(training)
+    rbnn.BinarySchedule(model, torch.optim.SGD(model.parameters(), 0.1), epochs=1).step(0)
+    seen: list[str] = []
+    norms = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)]
+    for name, module in norms:
+        module.register_forward_hook(lambda *_, name=name: seen.append(name))
+    with torch.no_grad():
+        model(numbers(1, 2, 3, 32, 32))
+    assert seen == [name for name, _ in norms]

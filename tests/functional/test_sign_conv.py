@@ -130,10 +130,13 @@ from rbnn import _core
 def peak():
     return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
-x, weight, none = np.ones((1, 32, 32, 8), np.float32), np.ones((64, 31, 31, 8), np.float32), np.empty(0, np.float32)
-out, planes, scale = np.ones((1, 32, 32, 64), np.float32), np.zeros(32 * 8, np.int64), np.ones(64, np.float32)
+def pictures(*shape):
+    return np.ones(shape, np.float32).transpose(0, 3, 1, 2)
+
+x, weight, none = pictures(1, 32, 32, 8), pictures(64, 31, 31, 8), np.empty(0, np.float32)
+out, planes = pictures(1, 32, 32, 64), np.zeros(32 * 8, np.int64)
 before = peak()
-_core.sign_conv_forward(x, weight, scale, (1, 1), (15, 15), out, planes, none, none, 1)
+_core.sign_conv_forward(x, weight, None, (1, 1), (15, 15), out, planes, none, none, 1)
 print(peak() - before)
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -13,19 +13,18 @@ from rbnn.functional.sign_conv import LANES
 
 
 def norm_possible(norm: nn.Module, *tensors: Tensor) -> bool:
-    """Whether the kernels can take the place of ``norm`` for tensors of this shape: torch's own batch norm in training,
-    float32 on the CPU, channels last and in eights, more than one value per channel."""
+    """Whether the kernels can take the place of ``norm`` for tensors of this shape: torch's own batch norm with running
+    statistics, float32 on the CPU, channels last and in eights, in training more than one value per channel."""
     first = tensors[0]
     return (
         type(norm) is nn.BatchNorm2d
-        and norm.training
         and norm.affine
         and norm.running_mean is not None
         and norm.momentum is not None
         and first.dim() == 4
         and first.shape[1] == norm.num_features
         and first.shape[1] % LANES == 0
-        and first.numel() > first.shape[1]
+        and (first.numel() > first.shape[1] or not norm.training)
         and norm.weight.dtype == torch.float32
         and all(t.shape == first.shape and kernels.channels_last(t) for t in tensors)
     )
@@ -33,7 +32,7 @@ def norm_possible(norm: nn.Module, *tensors: Tensor) -> bool:
 
 def norm_add_hardtanh_possible(y: Tensor, norm: nn.Module, shortcut: Tensor) -> bool:
     """Whether :func:`norm_add_hardtanh` has kernels for these."""
-    return norm_possible(norm, y, shortcut)
+    return norm.training and norm_possible(norm, y, shortcut)
 
 
 def norm_add_hardtanh(y: Tensor, norm: nn.BatchNorm2d, shortcut: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A branch of a residual network in training, in one go: binary convolution, batch norm, shortcut and what follows.
+"""A branch of a residual network in one go: binary convolution, batch norm, shortcut and what follows.
 
     out = end(norm(scale · (signs ⊛ sign(x))) + shortcut)
 
@@ -8,6 +8,7 @@ and variance are exact.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from rbnn.functional import kernels
@@ -50,6 +51,7 @@ def branch_possible(
         and signs[0].numel() <= MOST_VALUES
         and shortcut.shape == (x.shape[0], signs.shape[0], *sides)
         and norm_possible(norm, shortcut)
+        and (norm.training or not torch.is_grad_enabled())
         and kernels.channels_last(x)
     )
 
@@ -64,14 +66,20 @@ def branch(
     shortcut: Tensor,
     end: BranchEnd,
 ) -> Tensor:
-    """``end(norm(conv2d(binarization(x), weight)) + shortcut)``; the running statistics of ``norm`` move on.  Ask
-    :func:`branch_possible` before."""
+    """``end(norm(conv2d(binarization(x), weight)) + shortcut)``.  In training the running statistics of ``norm`` move
+    on, in evaluation there is no gradient.  Ask :func:`branch_possible` before."""
+    if not norm.training:
+        return kernels.evaluated_branch(
+            x, weight.signs, weight.scale, norm, shortcut, end.slope, end.before, end.after, stride, padding,
+            binarization.standardised,
+        )  # fmt: skip
     assert isinstance(binarization.derivative, Tent)
-    out, _, _, _, _, mean, variance = kernels.branch(
+    out, _, _, _, of_counts = kernels.branch(
         x, weight.signs, weight.scale, weight.soft, norm.weight, norm.bias, None if shortcut is x else shortcut,
         end.slope, end.before, end.after, stride, padding, binarization.standardised,
         binarization.derivative.numbers(), norm.eps,
     )  # fmt: skip
+    mean, variance = of_counts
     if weight.scale is not None:
         scale = weight.scale.detach()
         mean, variance = mean * scale, variance * scale.square()

@@ -91,31 +91,25 @@ def channels_last(t: Tensor) -> bool:
     )
 
 
-def _rows(x: Tensor) -> Any:
-    """The memory of a dense tensor as (images, values), in the order in which it lies there.  It is handed over by
-    DLPack: after ``.numpy()`` torch could not resize a parameter's memory any more, as FSDP does between its uses."""
-    x = x.detach()
-    return (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).flatten(1)
+def _memory(t: Tensor | None) -> Any:
+    """The tensor's own memory, for a kernel.  By a capsule: that is ten times as fast as a NumPy array, and after
+    ``.numpy()`` torch could not resize a parameter's memory any more, as FSDP does between its uses."""
+    return None if t is None else torch.to_dlpack(t)  # type: ignore[attr-defined]
 
 
 def _pictures(x: Tensor) -> Any:
-    """(N, C, H, W) as an array (N, H, W, C), without a copy where that is its order in memory."""
-    return x.detach().permute(0, 2, 3, 1).contiguous().numpy()
+    """The same of (N, C, H, W) with the channels last, where that is not its order by a copy."""
+    return _memory(x.contiguous(memory_format=torch.channels_last))
 
 
-def _pixels(x: Tensor) -> Any:
-    """(N, C, H, W) as an array (N·H·W, C), likewise."""
-    return x.detach().permute(0, 2, 3, 1).contiguous().flatten(0, 2).numpy()
+def _dense(t: Tensor | None) -> Any:
+    """The same of a tensor without gaps."""
+    return None if t is None else _memory(t.contiguous())
 
 
 def _like(grad: Tensor, x: Tensor) -> Tensor:
     """``grad`` in the memory order of ``x``."""
     return grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
-
-
-def _four(tent: Tensor) -> tuple[float, float, float, float]:
-    peak, slope, support, steepness = tent.tolist()
-    return peak, slope, support, steepness
 
 
 # sign(x), with a tent for its derivative.
@@ -127,9 +121,9 @@ def _four(tent: Tensor) -> tuple[float, float, float, float]:
 )
 def _sign_backward(grad: Tensor, x: Tensor, tent: Tensor) -> Tensor:
     if not fusable(x):
-        return grad * Tent(*_four(tent))(x)
+        return grad * Tent(*tent.tolist())(x)
     grad_x = torch.empty_like(x)
-    _core.sign_backward(_rows(_like(grad, x)), _rows(x), _rows(grad_x), *_four(tent), torch.get_num_threads())
+    _core.sign_backward(_memory(_like(grad, x)), _memory(x), _memory(grad_x), _memory(tent), torch.get_num_threads())
     return grad_x
 
 
@@ -139,7 +133,7 @@ def tent_sign(x: Tensor, tent: Tensor) -> Tensor:
     if not fusable(x):
         return sign(x)
     out = torch.empty_like(x)
-    _core.sign_forward(_rows(x), _rows(out), torch.get_num_threads())
+    _core.sign_forward(_memory(x), _memory(out), torch.get_num_threads())
     return out
 
 
@@ -164,8 +158,8 @@ _differentiable(
 def _standardised_sign_backward(grad: Tensor, x: Tensor, mean: Tensor, inverse_std: Tensor, tent: Tensor) -> Tensor:
     grad_x = torch.empty_like(x)
     _core.standardised_sign_backward(
-        _rows(_like(grad, x)), _rows(x), mean.numpy(), inverse_std.numpy(), _rows(grad_x),
-        *_four(tent), torch.get_num_threads(),
+        _memory(_like(grad, x)), _memory(x), _memory(mean), _memory(inverse_std), _memory(grad_x), _memory(tent),
+        torch.get_num_threads(),
     )  # fmt: skip
     return grad_x
 
@@ -177,7 +171,9 @@ def _standardised_sign_backward(grad: Tensor, x: Tensor, mean: Tensor, inverse_s
 def standardised_tent_sign(x: Tensor, tent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The signs, mean and 1/std; for tensors that are ``fusable`` alone."""
     out, mean, inverse_std = torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])
-    _core.standardised_sign_forward(_rows(x), _rows(out), mean.numpy(), inverse_std.numpy(), torch.get_num_threads())
+    _core.standardised_sign_forward(
+        _memory(x), _memory(out), _memory(mean), _memory(inverse_std), torch.get_num_threads()
+    )
     return out, mean, inverse_std
 
 
@@ -197,18 +193,9 @@ _differentiable(
 # The values whose signs are binary weights: filters, standardised, and mixed with what a rotation makes of them.
 
 
-def _taps(w: Tensor) -> int:
-    """Positions of a filter that come before its channels in memory."""
-    return 1 if w.is_contiguous() else w.shape[2] * w.shape[3]
-
-
-def _or_empty(t: Tensor | None, w: Tensor, *shape: int) -> Any:
-    return w.new_empty(shape) if t is None else t.detach().contiguous()
-
-
 @_operator(
     "rotated_weight_backward(Tensor grad, Tensor w, Tensor? r1, Tensor? r2, Tensor? beta, bool rotated_gradient, "
-    "Tensor turned, Tensor mean, Tensor inverse_std) -> (Tensor, Tensor)",
+    "Tensor turned, Tensor statistics) -> (Tensor, Tensor)",
     lambda grad, w, r1, r2, beta, *rest: (torch.empty_like(w), w.new_empty(0 if beta is None else w.shape[0])),
 )
 def _rotated_weight_backward(
@@ -219,39 +206,36 @@ def _rotated_weight_backward(
     beta: Tensor | None,
     rotated_gradient: bool,
     turned: Tensor,
-    mean: Tensor,
-    inverse_std: Tensor,
+    statistics: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of w, and of β for each filter."""
     grad_w, grad_beta = torch.empty_like(w), w.new_empty(0 if beta is None else w.shape[0])
     _core.rotated_weight_backward(
-        _rows(_like(grad, w)), _rows(w), _taps(w), _or_empty(r1, w, 0, 0), _or_empty(r2, w, 0, 0),
-        _or_empty(beta, w, 0), rotated_gradient, turned.numpy(), mean.numpy(), inverse_std.numpy(), _rows(grad_w),
-        grad_beta.numpy(), torch.get_num_threads(),
+        _memory(_like(grad, w)), _memory(w), _dense(r1), _dense(r2), _dense(beta), rotated_gradient, _memory(turned),
+        _memory(statistics), _memory(grad_w), _memory(grad_beta), torch.get_num_threads(),
     )  # fmt: skip
     return grad_w, grad_beta
 
 
-def _rotated_weight_shapes(w: Tensor, r1: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _rotated_weight_shapes(w: Tensor, r1: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     turned = w.new_empty((0, 0) if r1 is None else (w.shape[0], w[0].numel()))
-    return torch.empty_like(w), turned, w.new_empty(w.shape[0]), w.new_empty(w.shape[0])
+    return torch.empty_like(w), turned, w.new_empty((2, w.shape[0]))
 
 
 @_operator(
-    "rotated_weight(Tensor w, Tensor? r1, Tensor? r2, Tensor? beta, bool rotated_gradient) "
-    "-> (Tensor, Tensor, Tensor, Tensor)",
+    "rotated_weight(Tensor w, Tensor? r1, Tensor? r2, Tensor? beta, bool rotated_gradient) -> (Tensor, Tensor, Tensor)",
     _rotated_weight_shapes,
 )
 def rotated_weight(
     w: Tensor, r1: Tensor | None, r2: Tensor | None, beta: Tensor | None, rotated_gradient: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """w̃; Rᵀŵ, mean and 1/std of each filter.  For tensors that are ``fusable`` alone, filters of two values or more."""
-    mixed, turned, mean, inverse_std = _rotated_weight_shapes(w, r1)
+) -> tuple[Tensor, Tensor, Tensor]:
+    """w̃; Rᵀŵ; mean and 1/std of each filter.  For tensors that are ``fusable`` alone, filters of two values or more."""
+    mixed, turned, statistics = _rotated_weight_shapes(w, r1)
     _core.rotated_weight(
-        _rows(w), _taps(w), _or_empty(r1, w, 0, 0), _or_empty(r2, w, 0, 0), _or_empty(beta, w, 0),
-        _rows(mixed), turned.numpy(), mean.numpy(), inverse_std.numpy(), torch.get_num_threads(),
+        _memory(w), _dense(r1), _dense(r2), _dense(beta), _memory(mixed), _memory(turned), _memory(statistics),
+        torch.get_num_threads(),
     )  # fmt: skip
-    return mixed, turned, mean, inverse_std
+    return mixed, turned, statistics
 
 
 def _keep_rotated(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -277,7 +261,7 @@ def _add_hardtanh_backward(grad: Tensor, out: Tensor) -> Tensor:
     if not fusable(out):
         return grad * (out.abs() < 1)
     grad_in = torch.empty_like(out)
-    _core.add_hardtanh_backward(_rows(_like(grad, out)), _rows(out), _rows(grad_in), torch.get_num_threads())
+    _core.add_hardtanh_backward(_memory(_like(grad, out)), _memory(out), _memory(grad_in), torch.get_num_threads())
     return grad_in
 
 
@@ -286,7 +270,7 @@ def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
     if not fusable(a, b):
         return torch.nn.functional.hardtanh(a + b)
     out = torch.empty_like(a)
-    _core.add_hardtanh_forward(_rows(a), _rows(b), _rows(out), torch.get_num_threads())
+    _core.add_hardtanh_forward(_memory(a), _memory(b), _memory(out), torch.get_num_threads())
     return out
 
 
@@ -313,16 +297,17 @@ def _norm_add_hardtanh_backward(
     threads, count = torch.get_num_threads(), y.numel() // y.shape[1]
     grad_sum, grad_y = torch.empty_like(y), torch.empty_like(y)
     total, product = torch.empty(2, y.shape[1], dtype=torch.float64)
-    centre = mean.float().numpy()
+    centre = mean.float()
     _core.norm_add_hardtanh_backward(
-        _pixels(grad), _pixels(out), _pixels(y), centre, _pixels(grad_sum), total.numpy(), product.numpy(), threads
-    )
+        _pictures(grad), _memory(out), _memory(y), _memory(centre), _memory(grad_sum), _memory(total), _memory(product),
+        threads,
+    )  # fmt: skip
     # With g = grad_sum, s = 1/std:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y − mean))/n)
     factor = weight.detach() * inverse_std
     pull, shift = -factor * inverse_std.square() * product / count, -factor * total / count
     _core.norm_backward(
-        _pixels(grad_sum), _pixels(y), centre, factor.float().numpy(), pull.float().numpy(), shift.float().numpy(),
-        _pixels(grad_y), threads,
+        _memory(grad_sum), _memory(y), _memory(centre), _memory(factor.float()), _memory(pull.float()),
+        _memory(shift.float()), _memory(grad_y), threads,
     )  # fmt: skip
     return grad_y, (product * inverse_std).float(), total.float(), grad_sum
 
@@ -338,12 +323,12 @@ def norm_add_hardtanh(
     """The output; of each channel mean, variance and 1/std, in double."""
     threads, out = torch.get_num_threads(), torch.empty_like(y)
     mean, variance = (torch.empty(y.shape[1], dtype=torch.float64) for _ in range(2))
-    _core.batch_statistics(_pixels(y), mean.numpy(), variance.numpy(), threads)
+    _core.batch_statistics(_memory(y), _memory(mean), _memory(variance), threads)
     inverse_std = (variance + eps).rsqrt()
     scale = weight.detach() * inverse_std
     shift = bias.detach() - mean * scale
     _core.norm_add_hardtanh(
-        _pixels(y), scale.float().numpy(), shift.float().numpy(), _pixels(shortcut), _pixels(out), threads
+        _memory(y), _memory(scale.float()), _memory(shift.float()), _memory(shortcut), _memory(out), threads
     )
     return out, mean, variance, inverse_std
 
@@ -365,12 +350,6 @@ _differentiable(
 # scale · (signs ⊛ sign(x)), standardised or not: bits forward, sums of signed gradients backward.
 
 
-def _scales(scale: Tensor | None, signs: Tensor) -> Any:
-    """One per filter; like ``_rows`` by DLPack."""
-    made = signs.new_ones(()) if scale is None else scale.detach()
-    return made.expand(len(signs)).contiguous()
-
-
 @_operator(
     "sign_conv_grad_input(Tensor grad, Tensor x, Tensor signs, Tensor? scale, Tensor mean, Tensor inverse_std, "
     "int[2] stride, int[2] padding, Tensor tent) -> Tensor",
@@ -389,9 +368,8 @@ def _sign_conv_grad_input(
 ) -> Tensor:
     grad_x = torch.empty_like(x, memory_format=torch.channels_last)
     _core.sign_conv_grad_input(
-        _pictures(grad), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding),  # type: ignore[arg-type]
-        _pictures(x), mean.numpy(), inverse_std.numpy(), True, *_four(tent),
-        _pictures(grad_x), torch.get_num_threads(),
+        _pictures(grad), _pictures(signs), _dense(scale), tuple(stride), tuple(padding), _memory(x),  # type: ignore[arg-type]
+        _memory(mean), _memory(inverse_std), _memory(tent), _memory(grad_x), torch.get_num_threads(),
     )  # fmt: skip
     return grad_x
 
@@ -407,20 +385,26 @@ def _sign_conv_grad_weight(
     """The gradient of ``scale · signs``."""
     grad_weight = torch.empty_like(signs, memory_format=torch.channels_last)
     _core.sign_conv_grad_weight(
-        _pictures(grad), planes.numpy(), tuple(x.shape[2:]), tuple(stride), tuple(padding),  # type: ignore[arg-type]
-        _pictures(grad_weight), torch.get_num_threads(),
+        _pictures(grad), _memory(planes), tuple(x.shape[2:]), tuple(stride), tuple(padding),  # type: ignore[arg-type]
+        _memory(grad_weight), torch.get_num_threads(),
     )  # fmt: skip
     return grad_weight
+
+
+def _convolved_shapes(x: Tensor, signs: Tensor, stride: Pair, padding: Pair) -> tuple[Tensor, Tensor]:
+    """The output, channels last; the bits of x."""
+    count, channels, *sides = x.shape
+    height, width = ((sides[i] + 2 * padding[i] - signs.shape[i + 2]) // stride[i] + 1 for i in (0, 1))
+    shape = count, signs.shape[0], height, width
+    out = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    return out, x.new_empty(count * sides[0] * stride[1] * channels, dtype=torch.int64)
 
 
 def _sign_conv_shapes(
     x: Tensor, signs: Tensor, scale: Any, soft: Any, stride: Pair, padding: Pair, standardised: bool, tent: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    height, width = ((x.shape[i] + 2 * padding[i - 2] - signs.shape[i]) // stride[i - 2] + 1 for i in (2, 3))
-    out = x.new_empty((x.shape[0], height, width, signs.shape[0])).permute(0, 3, 1, 2)
-    planes = x.new_empty(x.shape[0] * x.shape[2] * stride[1] * x.shape[1], dtype=torch.int64)
     numbers = x.shape[0] if standardised else 0
-    return out, planes, x.new_empty(numbers), x.new_empty(numbers)
+    return *_convolved_shapes(x, signs, stride, padding), x.new_empty(numbers), x.new_empty(numbers)
 
 
 @_operator(
@@ -441,8 +425,8 @@ def sign_conv(
     """The output; the bits of x, its mean and 1/std.  For what ``sign_conv_possible`` allows alone, x channels last."""
     out, planes, mean, inverse_std = _sign_conv_shapes(x, signs, scale, soft, stride, padding, standardised, tent)
     _core.sign_conv_forward(
-        _pictures(x), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding),  # type: ignore[arg-type]
-        _pictures(out), planes.numpy(), mean.numpy(), inverse_std.numpy(), torch.get_num_threads(),
+        _memory(x), _pictures(signs), _dense(scale), tuple(stride), tuple(padding), _memory(out),  # type: ignore[arg-type]
+        _memory(planes), _memory(mean), _memory(inverse_std), torch.get_num_threads(),
     )  # fmt: skip
     return out, planes, mean, inverse_std
 
@@ -479,70 +463,63 @@ _differentiable(sign_conv, _keep_sign_conv, _sign_conv_backward)
 
 def _branch_shapes(
     x: Tensor, signs: Tensor, scale: Any, soft: Any, weight: Tensor, bias: Tensor, shortcut: Any, slope: Any,
-    before: Any, after: Any, stride: Pair, padding: Pair, standardised: bool, tent: Tensor, eps: float,
+    before: Any, after: Any, stride: Pair, padding: Pair, standardised: bool, tent: Any, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    out, *kept = _sign_conv_shapes(x, signs, scale, soft, stride, padding, standardised, tent)
-    counts = torch.empty_like(out, dtype=torch.int16)
-    return out, counts, *kept, *(x.new_empty(signs.shape[0], dtype=torch.float64) for _ in range(2))
+    out, planes = _convolved_shapes(x, signs, stride, padding)
+    of_images = x.new_empty((2, x.shape[0] if standardised else 0))
+    of_counts = x.new_empty((2, signs.shape[0]), dtype=torch.float64)
+    return out, torch.empty_like(out, dtype=torch.int16), planes, of_images, of_counts
 
 
-def _branch_gradients(
-    x: Tensor, signs: Tensor, scale: Any, soft: bool, weight: Tensor, slope: Any, x_is_shortcut: bool, out: Tensor
-) -> tuple[Tensor, ...]:
-    slopes = 0 if slope is None else signs.shape[0]
+def _branch_gradients(x: Tensor, signs: Tensor, x_is_shortcut: bool, out: Tensor) -> tuple[Tensor, ...]:
     return (
         torch.empty_like(x, memory_format=torch.channels_last),
         out.new_empty((0, 0, 0, 0)) if x_is_shortcut else torch.empty_like(out),
         torch.empty_like(signs, memory_format=torch.channels_last),
-        weight.new_empty(0 if soft or scale is None else signs.shape[0]),
-        torch.empty_like(weight),
-        torch.empty_like(weight),
-        weight.new_empty(slopes),
-        weight.new_empty(slopes),
+        signs.new_empty((5, signs.shape[0])),
     )
 
 
 def _branch_arguments(
-    x: Tensor,
-    signs: Tensor,
-    scale: Tensor | None,
-    stride: Pair,
-    padding: Pair,
-    weight: Tensor,
-    bias: Tensor,
-    eps: float,
-    *end: Tensor | None,
-) -> tuple[Any, ...]:
+    x: Tensor, signs: Tensor, scale: Tensor | None, weight: Tensor, bias: Tensor, shortcut: Tensor,
+    slope: Tensor | None, before: Tensor | None, after: Tensor | None, stride: Pair, padding: Pair, eps: float,
+    counts: Tensor, planes: Tensor, out: Tensor, of_images: Tensor,
+) -> tuple[Any, ...]:  # fmt: skip
     return (
-        _pictures(x), _pictures(signs), _scales(scale, signs), tuple(stride), tuple(padding), weight.detach(),
-        bias.detach(), eps, *(_or_empty(each, weight, 0) for each in end),
+        _memory(x), _pictures(signs), _dense(scale), tuple(stride), tuple(padding), _memory(weight), _memory(bias), eps,
+        _memory(slope), _memory(before), _memory(after), _memory(shortcut), _memory(counts), _memory(planes),
+        _memory(out), _memory(of_images),
     )  # fmt: skip
 
 
 @_operator(
-    "branch_backward(Tensor grad, Tensor x, Tensor signs, Tensor? scale, bool soft, Tensor weight, Tensor bias, "
+    "branch_backward(Tensor grad, Tensor x, Tensor signs, Tensor? scale, bool split, Tensor weight, Tensor bias, "
     "Tensor? shortcut, Tensor? slope, Tensor? before, Tensor? after, bool x_is_shortcut, int[2] stride, "
-    "int[2] padding, Tensor tent, float eps, Tensor out, Tensor counts, Tensor planes, Tensor image_mean, "
-    "Tensor image_inverse_std, Tensor mean, Tensor variance) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    lambda _, x, signs, scale, soft, weight, bias, shortcut, slope, before, after, own, *rest: _branch_gradients(
-        x, signs, scale, soft, weight, slope, own, rest[4]
+    "int[2] padding, Tensor tent, float eps, Tensor out, Tensor counts, Tensor planes, Tensor of_images, "
+    "Tensor of_counts) -> (Tensor, Tensor, Tensor, Tensor)",
+    lambda _, x, signs, scale, split, weight, bias, shortcut, slope, before, after, own, *rest: _branch_gradients(
+        x, signs, own, rest[4]
     ),
 )
 def _branch_backward(
-    grad: Tensor, x: Tensor, signs: Tensor, scale: Tensor | None, soft: bool, weight: Tensor, bias: Tensor,
+    grad: Tensor, x: Tensor, signs: Tensor, scale: Tensor | None, split: bool, weight: Tensor, bias: Tensor,
     shortcut: Tensor | None, slope: Tensor | None, before: Tensor | None, after: Tensor | None, x_is_shortcut: bool,
-    stride: Pair, padding: Pair, tent: Tensor, eps: float, out: Tensor, counts: Tensor, *kept: Tensor,
+    stride: Pair, padding: Pair, tent: Tensor, eps: float, out: Tensor, counts: Tensor, planes: Tensor,
+    of_images: Tensor, of_counts: Tensor,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gradients of x, shortcut, signs (or ``soft``), the scale of each filter, weight and bias of the norm, slope and
-    after; that of ``before`` is the bias's.  The shortcut is asked for with slopes alone."""
-    grads = _branch_gradients(x, signs, scale, soft, weight, slope, x_is_shortcut, out)
+    """Gradients of x, shortcut and signs (or, not ``split``, of scale · signs); of each filter's scale, weight and bias
+    of the norm, slope and after.  That of ``before`` is the bias's.  The shortcut is asked for with slopes alone."""
+    grads = _branch_gradients(x, signs, x_is_shortcut, out)
+    grad = grad.contiguous(memory_format=torch.channels_last)
     seen = grad if slope is None else x if shortcut is None else shortcut
     _core.branch_backward(  # type: ignore[call-arg]
-        _pictures(grad), *_four(tent), *map(_pictures, grads[:3]), *(each.numpy() for each in grads[3:]),
-        *_branch_arguments(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after), _pictures(seen),
-        _pictures(counts), kept[0].numpy(), _pictures(out), *(each.numpy() for each in kept[1:]),
-        torch.get_num_threads(),
+        _memory(grad), _memory(tent), _memory(grads[0]), None if x_is_shortcut else _memory(grads[1]),
+        _memory(grads[2]), _memory(grads[3]), split,
+        *_branch_arguments(
+            x, signs, scale, weight, bias, seen, slope, before, after, stride, padding, eps, counts, planes, out,
+            of_images,
+        ),
+        _memory(of_counts), torch.get_num_threads(),
     )  # fmt: skip
     return grads
 
@@ -550,7 +527,7 @@ def _branch_backward(
 @_operator(
     "branch(Tensor x, Tensor signs, Tensor? scale, Tensor? soft, Tensor weight, Tensor bias, Tensor? shortcut, "
     "Tensor? slope, Tensor? before, Tensor? after, int[2] stride, int[2] padding, bool standardised, Tensor tent, "
-    "float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     _branch_shapes,
 )
 def branch(
@@ -564,13 +541,34 @@ def branch(
     made = _branch_shapes(
         x, signs, scale, soft, weight, bias, shortcut, slope, before, after, stride, padding, standardised, tent, eps
     )
-    out, counts, planes, *statistics = made
+    out, counts, planes, of_images, of_counts = made
     _core.branch_forward(  # type: ignore[call-arg]
-        *_branch_arguments(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after),
-        _pictures(x if shortcut is None else shortcut), _pictures(counts), planes.numpy(), _pictures(out),
-        *(each.numpy() for each in statistics), torch.get_num_threads(),
+        *_branch_arguments(
+            x, signs, scale, weight, bias, x if shortcut is None else shortcut, slope, before, after, stride, padding,
+            eps, counts, planes, out, of_images,
+        ),
+        _memory(of_counts), torch.get_num_threads(),
     )  # fmt: skip
     return made
+
+
+def evaluated_branch(
+    x: Tensor, signs: Tensor, scale: Tensor | None, norm: torch.nn.BatchNorm2d, shortcut: Tensor, slope: Tensor | None,
+    before: Tensor | None, after: Tensor | None, stride: Pair, padding: Pair, standardised: bool,
+) -> Tensor:  # fmt: skip
+    """The output of ``branch`` with the running statistics of ``norm``.  It has no gradient."""
+    out, counts, planes, of_images, _ = _branch_shapes(
+        x, signs, scale, None, norm.weight, norm.bias, shortcut, slope, before, after, stride, padding, standardised,
+        None, norm.eps,
+    )  # fmt: skip
+    _core.branch_evaluate(  # type: ignore[call-arg]
+        *_branch_arguments(
+            x, signs, scale, norm.weight, norm.bias, shortcut, slope, before, after, stride, padding, norm.eps, counts,
+            planes, out, of_images,
+        ),
+        _memory(norm.running_mean), _memory(norm.running_var), torch.get_num_threads(),
+    )  # fmt: skip
+    return out
 
 
 def _keep_branch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -583,16 +581,17 @@ def _keep_branch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) 
 
 def _through_branch(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, signs, scale, weight, bias, tent, shortcut, slope, before, after, *kept = ctx.saved_tensors
-    grad_x, grad_shortcut, grad_signs, grad_scale, grad_weight, grad_bias, grad_slope, grad_after = _branch_backward(
-        grad, x, signs, scale, ctx.soft, weight, bias, shortcut, slope, before, after, ctx.x_is_shortcut, ctx.stride,
+    split = scale is not None and not ctx.soft
+    grad_x, grad_shortcut, grad_signs, numbers = _branch_backward(
+        grad, x, signs, scale, split, weight, bias, shortcut, slope, before, after, ctx.x_is_shortcut, ctx.stride,
         ctx.padding, tent, ctx.eps, *kept,
     )  # fmt: skip
+    of_scale, of_weight, of_bias, of_slope, of_after = numbers.unbind()
     of_signs, of_soft = (None, grad_signs) if ctx.soft else (grad_signs, None)
-    of_scale = None if ctx.soft or scale is None else grad_scale.sum_to_size(scale.shape)
     return (
-        grad_x, of_signs, of_scale, of_soft, grad_weight, grad_bias, None if ctx.x_is_shortcut else grad_shortcut,
-        None if slope is None else grad_slope, None if before is None else grad_bias.clone(),
-        None if after is None else grad_after, None, None, None, None, None,
+        grad_x, of_signs, of_scale.sum_to_size(scale.shape) if split else None, of_soft, of_weight, of_bias,
+        None if ctx.x_is_shortcut else grad_shortcut, None if slope is None else of_slope,
+        None if before is None else of_bias, None if after is None else of_after, None, None, None, None, None,
     )  # fmt: skip
 
 

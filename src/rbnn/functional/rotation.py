@@ -129,7 +129,7 @@ def rotated_weight(
     """``w̃`` of each filter of ``w``, standardised: eq. 11 with ``α = |sin β|``, one β per filter or one for all.
     Without β α is 1, without rotations w̃ is the standardised weight.  On a CPU one kernel each way."""
     if kernels.fusable(w) and w[0].numel() > 1:
-        mixed, _, _, _ = kernels.rotated_weight(w, r1, r2, beta, rotated_gradient)
+        mixed, _, _ = kernels.rotated_weight(w, r1, r2, beta, rotated_gradient)
         return mixed  # type: ignore[no-any-return]
     standard = _standardised(w)
     if r1 is None or r2 is None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from rbnn.errors import UnknownName
 from rbnn.functional import BranchEnd, add_hardtanh, norm_add_hardtanh, norm_add_hardtanh_possible
-from rbnn.nn import BinaryConv2d
+from rbnn.nn import BinaryConv2d, has_hooks
 
 ACTIVATIONS = ("hardtanh", "none", "prelu", "rprelu")
 SLOPE = 0.25
@@ -61,12 +61,12 @@ class Join(nn.Module):
 
     def after(self, conv: nn.Module, norm: nn.Module, x: Tensor, shortcut: Tensor) -> Tensor:
         """The same of ``norm(conv(x))``, in one go where there is a kernel for it."""
-        end = self._end()
+        end = None if has_hooks(conv, norm, self, self.activation) else self._end()
         whole = conv.branch(x, norm, shortcut, end) if isinstance(conv, BinaryConv2d) and end is not None else None
         if whole is not None:
             return whole
         branch = conv(x)
-        if self._hardtanh and norm_add_hardtanh_possible(branch, norm, shortcut):
+        if self._hardtanh and end is not None and norm_add_hardtanh_possible(branch, norm, shortcut):
             return norm_add_hardtanh(branch, norm, shortcut)  # type: ignore[arg-type]
         return self(norm(branch), shortcut)  # type: ignore[no-any-return]
 

@@ -1,0 +1,9 @@
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace rbnn {
+
+// Adds training's kernels to the module.
+void bind_training(nanobind::module_& m);
+
+}  // namespace rbnn
