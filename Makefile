@@ -1,4 +1,4 @@
-# make demo · test · lint · bench · sanitize · reliability: each makes .venv by itself.
+# make demo · test · lint · bench · docs · sanitize · reliability: each makes .venv by itself.
 # TORCH overrides the torch requirement, PYTHON the interpreter, e.g.  make test TORCH=torch==2.7.1
 
 PYTHON ?= python3
@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 # Not ?=: demo and clean delete it, so that an exported RUNS must not count; make demo RUNS=elsewhere does.
 RUNS   := runs/demo
 
-.PHONY: demo test lint bench sanitize reliability clean
+.PHONY: demo test lint bench docs sanitize reliability clean
 
 # Installed again when the compiled part or the requirements change; Python files are used where they are.
 $(VENV)/installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
@@ -45,6 +45,10 @@ bench: $(VENV)/installed
 	$(BIN)/rbnn bench --kernels
 	$(BIN)/python benchmarks/layers.py
 	$(BIN)/python benchmarks/networks.py
+
+# The site of the documents, build/site/index.html; it can be read from the disk.
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The engine under AddressSanitizer and UndefinedBehaviorSanitizer, and the kernels of other machines under emulation.
 sanitize: $(VENV)/installed

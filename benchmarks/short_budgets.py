@@ -1,4 +1,4 @@
-"""Train a row of the table "Short budgets" in docs/results.md: 20,000 images of CIFAR-10, 6 epochs.
+"""Train a row of the table docs/results/short-budgets.md: 20,000 images of CIFAR-10, 6 epochs.
 
 A row that learns from another one (its teacher, or its start) trains that one first, unless it lies in --out already.
 

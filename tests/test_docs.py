@@ -58,14 +58,13 @@ def test_every_option_of_rbnn_is_explained() -> None:
         assert f"`{option}`" in explained, option
 
 
-@pytest.mark.parametrize("name", method_names())
-def test_every_method_and_its_options_are_in_methods_md(name: str) -> None:
-    table, options, estimators, inference, _ = METHODS.split("\n## ")[:5]
-    assert f"| `{name}` |" in table
-    assert name in ("float",) or f"`{name}`" in inference
-    rows = options.partition(f"| `{name}` |")[2].partition("\n| `")[0]
-    for option in method_options(name) if name != "rbnn" else ():
-        assert f"`{option}`" in rows, option
+def test_methods_md_says_what_every_method_needs_at_inference() -> None:
+    inference = METHODS.partition("## What inference needs")[2].partition("\n## ")[0]
+    assert all(f"`{name}`" in inference for name in method_names() if name != "float")
+
+
+def test_methods_md_names_every_estimator() -> None:
+    estimators = METHODS.partition("## Estimators")[2].partition("\n## ")[0]
     assert all(f"`{estimator}`" in estimators for estimator in ESTIMATORS)
 
 
@@ -127,13 +126,6 @@ def test_the_contents_of_your_own_model_md() -> None:
     headings = re.findall(r"^## (.*)", OWN_MODEL, re.MULTILINE)
     anchors = [heading.lower().replace(" ", "-").replace("'", "") for heading in headings]
     assert re.findall(r"\[[^\]]+\]\(#([\w-]+)\)", OWN_MODEL) == anchors
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
-def test_links_between_documents(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
 
 
 def named(row: str) -> set[str]:

@@ -40,7 +40,7 @@ def fresh(code: str) -> None:
 
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
 WRITTEN = sorted({word for page in PAGES for word in re.findall(r"\brbnn((?:\.\w+){2,})", page.read_text("utf-8"))})
 
 

@@ -35,7 +35,8 @@ def test_published_numbers_are_those_of_the_tables(rbnn: Rbnn) -> None:
 
 
 def test_measured_numbers_are_those_of_the_documents() -> None:
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8") + (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = [*(ROOT / "docs" / "results").glob("*.md"), ROOT / "docs" / "get-started.md"]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     found = 0
     for path in bundled_recipes().glob("*.toml"):
         for measured in (each for each in paragraphs(path) if each.startswith("Measured: ")):

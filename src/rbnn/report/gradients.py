@@ -73,10 +73,13 @@ class Gradient:
 
 
 def gradients(run: Run) -> dict[str, Gradient]:
-    """The run's estimators, by whose sign they are of: ``weights``, ``activations``, or, where they are one,
+    """The run's estimators."""
+    return gradients_of(run.config.method, method_options(run.config.method) | run.config.options)
+
+
+def gradients_of(method: str, options: dict[str, Any]) -> dict[str, Gradient]:
+    """A method's estimators, by the signs that they belong to: ``weights``, ``activations``, or, where they are one,
     ``weights and activations``."""
-    method = run.config.method
-    options = method_options(method) | run.config.options
     low, high = options.get("t_min", T_MIN), options.get("t_max", T_MAX)
 
     def named(estimator: str | None) -> Gradient | None:

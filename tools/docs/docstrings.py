@@ -1,0 +1,62 @@
+"""What the docstrings of the library say, in Markdown: their formulas stay, their lists of options become lists."""
+
+import re
+
+import griffe
+
+OPTION = re.compile(r"^([a-z_]\w*(?:, [a-z_]\w*)*)\s{2,}(\S.*)$")
+"""A line such as ``rotation        groups of weights that …``; lines below it that are indented go on with it."""
+
+
+def options(docstring: str) -> dict[str, str]:
+    """The options that a docstring explains, each with its text in one line."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in docstring.splitlines():
+        if option := OPTION.match(line):
+            names = option[1].split(", ")
+            found |= dict.fromkeys(names, option[2])
+        elif names and line.startswith("  ") and line.strip():
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found
+
+
+def formula(docstring: str) -> str:
+    """The docstring without its first sentence and without its options: the formulas and what is said about them."""
+    kept, skipped = list[str](), False
+    for line in docstring.splitlines()[1:]:
+        skipped = bool(OPTION.match(line)) or (skipped and line.startswith("  ") and bool(line.strip()))
+        if not skipped:
+            kept.append(line)
+    return inline_code("\n".join(kept).strip("\n").rstrip(": \n"))
+
+
+def markdown(docstring: str) -> str:
+    """The whole docstring; each option is an item of a list."""
+    lines, inside = list[str](), False
+    for line in docstring.splitlines():
+        if option := OPTION.match(line):
+            names = ", ".join(f"`{name}`" for name in option[1].split(", "))
+            lines += ["", f"- {names}: {option[2]}"]
+            inside = True
+        elif inside and line.startswith("  ") and line.strip():
+            lines.append(f"    {line.strip()}")
+        else:
+            inside = False
+            lines.append(line)
+    return inline_code("\n".join(lines))
+
+
+def inline_code(text: str) -> str:
+    """Sphinx's two backticks are Markdown's one."""
+    return re.sub(r"``([^`\n]+)``", r"`\1`", text)
+
+
+class MarkdownDocstrings(griffe.Extension):
+    """For mkdocstrings: every docstring as Markdown."""
+
+    def on_instance(self, *, obj: griffe.Object, **_: object) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = markdown(obj.docstring.value)

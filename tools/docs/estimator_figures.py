@@ -1,0 +1,89 @@
+"""Small drawings of the derivative that stands in for that of sign, computed by the library's own estimators.
+
+They are SVG inside the page, in its text colour, so that they follow its light and dark scheme.
+"""
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rbnn.functional import ESTIMATORS, as_tensor
+from rbnn.methods import create_method, method_options
+from rbnn.methods._method import T_MAX, T_MIN
+from rbnn.report.gradients import GRID, PROGRESS, Gradient, gradients_of
+
+Curve = tuple[str, NDArray[np.float64]]
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 300, 190, 34, 26, 28
+TALLEST = 4.0
+"""Of the axis: sharper derivatives are cut off there."""
+
+
+def of_method(name: str) -> str:
+    """The derivatives of a method: of its weights' and of its activations' sign."""
+    found = gradients_of(name, method_options(name))
+    panels = [(f"of the sign of {of}", _curves(gradient)) for of, gradient in found.items()]
+    missing = {"weights", "activations"} - {word for of in found for word in of.split(" and ")}
+    panels += [(f"of the sign of {of}", [("", _slope(name, of))]) for of in sorted(missing, reverse=True)]
+    return _figure(panels, f"The derivative that {name} uses in place of that of sign")
+
+
+def of_all() -> str:
+    """Every estimator by itself."""
+    panels = [(name, _curves(Gradient(name, T_MIN, T_MAX))) for name in ESTIMATORS]
+    return _figure(panels, "The estimators of the derivative of sign")
+
+
+def _curves(gradient: Gradient) -> list[Curve]:
+    """One curve for each value of e/E at which it is another function."""
+    shown = PROGRESS if gradient.changes else PROGRESS[:1]
+    return [(f"e/E = {progress:g}" if gradient.changes else "", gradient.derivative(progress)) for progress in shown]
+
+
+def _slope(name: str, of: str) -> NDArray[np.float64]:
+    """Where a method has no estimator by name: what autograd makes of the method itself."""
+    x = torch.from_numpy(GRID.copy()).requires_grad_()
+    method = create_method(name, x.detach().reshape(1, -1))
+    used: Callable[[torch.Tensor], torch.Tensor] = (
+        method.activation if of == "activations" else lambda w: as_tensor(method.weight(w))
+    )
+    (slope,) = torch.autograd.grad(used(x.reshape(1, -1)).sum(), x)
+    return slope.numpy()
+
+
+def _figure(panels: Sequence[tuple[str, list[Curve]]], label: str) -> str:
+    drawings = "".join(_panel(title, curves) for title, curves in panels)
+    return f'<div class="estimators" role="group" aria-label="{escape(label)}">{drawings}</div>'
+
+
+def _panel(title: str, curves: list[Curve]) -> str:
+    top = min(TALLEST, max(1.2, *(float(curve.max()) for _, curve in curves)) * 1.08)
+    low = min(0.0, *(float(curve.min()) for _, curve in curves)) * 1.08
+    right = WIDTH - 8
+
+    def across(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.interp(values, (GRID[0], GRID[-1]), (LEFT, right))
+
+    def upwards(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.interp(values, (low, top), (HEIGHT - BOTTOM, TOP))
+
+    parts = [_text("title", LEFT, 14, title)]
+    for tick in range(int(np.ceil(low)), int(top) + 1):
+        y = float(upwards(np.array(tick)))
+        parts += [f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/>', _text("tick end", LEFT - 6, y + 4, f"{tick}")]
+    for tick in (-2, -1, 0, 1, 2):
+        parts.append(_text("tick middle", float(across(np.array(tick))), HEIGHT - 10, f"{tick}".replace("-", "−")))
+    for number, (name, curve) in enumerate(curves):
+        points = zip(across(GRID)[::2], upwards(curve)[::2], strict=True)
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        parts.append(f'<polyline class="curve step-{number}" points="{line}"/>')
+        if name:
+            parts.append(_text(f"key end step-{number}", right, TOP + 12 + 14 * number, name))
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+
+
+def _text(kind: str, x: float, y: float, text: str) -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
