@@ -32,7 +32,7 @@ demo: $(VENV)/installed
 	$(BIN)/rbnn report $(RUNS)/rbnn $(RUNS)/float --packed $(RUNS)/net.rbnn -o $(RUNS)/report.html
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n auto $(PYTEST)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -56,7 +56,7 @@ sanitize: $(VENV)/installed
 
 # Faults at full size: kills, full disks, bad and hostile input, lost processes, a fuzzer, threads under load.
 reliability: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not compiles" --hypothesis-profile=explore \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not compiles" --hypothesis-profile=explore \
 		tests/reliability tests/training/test_distributed.py tests/functional/test_kernels.py $(PYTEST)
 
 clean:

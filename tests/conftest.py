@@ -3,10 +3,12 @@
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
+import faults
 import pytest
 import torch
-from faults import Fault, counted, table
+from faults import Fault
 from hypothesis import settings
 
 # Some versions of oneDNN crash in their AMX kernels, which torch chooses for bfloat16 where the processor has any.
@@ -35,11 +37,22 @@ def same_start() -> Iterator[None]:
 
 @pytest.fixture
 def fault() -> Fault:
-    return counted
+    return faults.counted
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """One of several processes (``-n``) tells what it counted."""
+    if (told := getattr(session.config, "workeroutput", None)) is not None:
+        told["faults"] = faults.counts()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    faults.add(getattr(node, "workeroutput", {}).get("faults", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if lines := table():
+    if lines := faults.table():
         terminalreporter.section("reliability")
         for line in lines:
             terminalreporter.write_line(line)

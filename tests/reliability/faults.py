@@ -20,6 +20,18 @@ def counted(kind: str, times: int = 1) -> Iterator[None]:
     row[1] -= times  # reached only when nothing was raised
 
 
+def counts() -> dict[str, list[int]]:
+    """What was counted in this process."""
+    return _COUNTS
+
+
+def add(others: dict[str, list[int]]) -> None:
+    """Count what another process counted."""
+    for kind, row in others.items():
+        own = _COUNTS.setdefault(kind, [0, 0])
+        own[:] = [a + b for a, b in zip(own, row, strict=True)]
+
+
 def table() -> list[str]:
     """The lines of what was counted, none if nothing was."""
     if not _COUNTS:

@@ -10,6 +10,7 @@ import io
 import logging
 import os
 import sys
+import threading
 import traceback
 import warnings
 from pathlib import Path
@@ -59,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         ):  # a terminal that lacks a letter shows "?" instead of ending the command
             stream.reconfigure(errors="replace")
     _silence_pillow()
+    of_threads, threading.excepthook = threading.excepthook, _silence_full_disks
     try:
         code = _dispatch(words)
         sys.stdout.flush()
@@ -83,12 +85,20 @@ def main(argv: list[str] | None = None) -> int:
         return _complain(RbnnError(f"cannot use{where}: {error.strerror or error}"), False, 2)
     except Exception as error:
         return _complain(error, debug, 1)
+    finally:
+        threading.excepthook = of_threads
 
 
 def _silence_pillow() -> None:
     """What it warns of and logs about a picture is a flood beside our one sentence, or no matter."""
     warnings.filterwarnings("ignore", module=r"PIL\.")
     logging.getLogger("PIL").setLevel(logging.CRITICAL)
+
+
+def _silence_full_disks(thrown: threading.ExceptHookArgs) -> None:
+    """TensorBoard writes in a thread; what that cannot write, the main thread hears of and says."""
+    if not isinstance(thrown.exc_value, OSError):
+        threading.__excepthook__(thrown)
 
 
 def _imports(words: list[str]) -> tuple[list[Path], list[str]]:

@@ -3,6 +3,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +81,8 @@ class RunLog:
         self.epochs = [entry for entry in logged if entry["epoch"] < first_epoch]
         text = "".join(json.dumps(entry) + "\n" for entry in self.epochs)
         write_whole(self.path, lambda file: file.write(text.encode()))
-        self._events = _tensorboard(directory, first_epoch, config)
+        with self._naming_the_directory():
+            self._events = _tensorboard(directory, first_epoch, config)
 
     def add(self, entry: dict[str, Any], latent: dict[str, Tensor]) -> None:
         """An epoch, and the weights behind the signs at its end, by layer."""
@@ -89,15 +92,25 @@ class RunLog:
             os.fsync(file.fileno())
         self.epochs.append(entry)
         if self._events is not None:
-            for name, value in _scalars(entry):
-                self._events.add_scalar(name, value, entry["epoch"])
-            for name, weight in latent.items():
-                self._events.add_histogram(f"latent weights/{name}", weight.detach().float().cpu(), entry["epoch"])
-            self._events.flush()
+            with self._naming_the_directory():
+                for name, value in _scalars(entry):
+                    self._events.add_scalar(name, value, entry["epoch"])
+                for name, weight in latent.items():
+                    self._events.add_histogram(f"latent weights/{name}", weight.detach().float().cpu(), entry["epoch"])
+                self._events.flush()
 
     def close(self) -> None:
         if self._events is not None:
-            self._events.close()
+            with self._naming_the_directory():
+                self._events.close()
+
+    @contextmanager
+    def _naming_the_directory(self) -> Iterator[None]:
+        """TensorBoard's errors do not tell where there is no room."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path.parent)) from error
 
 
 def _tensorboard(directory: Path, first_epoch: int, config: TrainConfig) -> Any:
