@@ -211,7 +211,7 @@ def show_example(model: nn.Module, example_input: Tensor) -> None:
 
 
 def penalty(model: nn.Module) -> Tensor | float:
-    """The sum of the penalties that the model's methods ask for: add it to the loss.  0 where none does."""
+    """Return the sum of the penalties of the model's methods, to be added to the loss.  It is 0 for most methods."""
     layers = [layer for _, layer in binary_layers(model)]
     terms = [term for layer in layers if (term := layer.method.penalty(layer.weight)) is not None]
     for layer in layers:

@@ -12,15 +12,15 @@ from rbnn.nn import binary_layers
 
 
 class BinarySchedule:
-    """Steps every binary layer's method: rotations and sharpness by ``step``, clipping and the like by a hook on the
-    optimiser, so that a loop of your own cannot forget it.
+    """Does what the binary layers of a model need during training.  ``step`` updates rotations and the sharpness of the
+    gradient.  A hook on the optimiser does what a method needs after each step, such as clipping weights.
 
         schedule = rbnn.BinarySchedule(model, optimizer, epochs=120)
         for epoch in range(120):
             schedule.step(epoch)
             ...                       # loss = criterion(...) + rbnn.penalty(model)
 
-    ``step`` takes fractions of an epoch too: sharpness follows them, the rotation waits for whole epochs.
+    ``step`` also takes fractions of an epoch: they update the sharpness, while rotations change at whole epochs only.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, epochs: int) -> None:
@@ -51,7 +51,7 @@ class BinarySchedule:
         return f"BinarySchedule(binary layers: {len(self.layers)}, epoch {self.epoch:g} of {self.epochs})"
 
     def step(self, epoch: float) -> None:
-        """Begin ``epoch`` (0 … epochs − 1), or a fraction of it."""
+        """Begin ``epoch`` (0 … epochs − 1), or a fraction of an epoch."""
         if not 0 <= epoch <= self.epochs:
             raise ConfigError(f"epoch {epoch} lies outside the schedule's 0 … {self.epochs}")
         self.epoch = float(epoch)

@@ -1,4 +1,4 @@
-"""`rbnn bench`: how fast a packed network is, beside other engines; or the kernels by themselves."""
+"""`rbnn bench`: time a packed network beside other engines, or the kernels by themselves."""
 
 import json
 from collections.abc import Iterator
@@ -22,25 +22,25 @@ from rbnn.text import as_shape, as_size, plural
 
 @dataclass(frozen=True)
 class Bench:
-    """Time a packed network beside the engines that one would use instead, in turns in one process: its float twin in
-    float32 and in int8, and OpenVINO's binary convolution, whose sums are checked.  Or, with --kernels, the binary
-    kernels: one 3×3 layer at a time, beside what this core reaches in registers alone.
+    """Time a packed network and its alternatives, taking turns in one process: the float twin in float32 and in int8 on
+    torch, ONNX Runtime and OpenVINO, and OpenVINO's binary convolution, whose sums are checked. With --kernels, time
+    the binary kernels instead: one 3×3 layer at a time, beside the peak rate of this core.
 
     Example: rbnn bench net.rbnn --against onnxruntime,openvino
     """
 
     net: tyro.conf.Positional[Path | None] = None
-    """Packed file (.rbnn), pretrained network by name, or a run directory or checkpoint, which is exported first."""
+    """Packed file (.rbnn) or name of a pretrained network; a run directory or checkpoint is exported first."""
     against: str = "torch,onnxruntime,openvino"
-    """Engines to compare with, separated by commas; "" for none."""
+    """Engines to compare with, separated by commas. "" compares with none."""
     kernels: bool = False
-    """Time binary convolutions by themselves, on every instruction set that this machine runs."""
+    """Time binary convolutions by themselves, on every instruction set that this machine supports."""
     threads: int = 1
-    """Threads that share the work."""
+    """Number of threads."""
     batch: int = 1
-    """Pictures per call."""
+    """Images per call."""
     seconds: float = 0.5
-    """Spent on each contender or layer."""
+    """Seconds to spend on each engine or layer."""
     json: bool = False
     """Print JSON.  Of a network: net, bytes, float_bytes (of the float twin), kernels, threads, batch, input,
     contenders (engine, numbers, pictures: float32 or uint8, what it was given, best_ms, median_ms, calls, ratio: its

@@ -1,4 +1,4 @@
-"""`rbnn data`: have the files of a data set, verified."""
+"""`rbnn data`: download a data set, or verify its files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from rbnn import data
 
 @dataclass(frozen=True)
 class Data:
-    """Fetch a data set, or verify the files that are there.
+    """Download a data set, or verify the files that are already there.
 
     Example: rbnn data cifar10 --dir data
     """
@@ -18,7 +18,7 @@ class Data:
     name: tyro.conf.Positional[str]
     """digits, cifar10, cifar100, fashion-mnist or image-folder."""
     dir: Path = Path("data")
-    """Where data sets live: files are found under DIR/NAME or DIR, and written to DIR/NAME."""
+    """Directory of the data sets. Files are read from DIR/NAME or DIR, and written to DIR/NAME."""
 
 
 def run(options: Data) -> None:

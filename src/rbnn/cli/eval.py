@@ -15,18 +15,17 @@ from rbnn.packed.find import find_net, is_packed
 
 @dataclass(frozen=True)
 class Eval:
-    """Top-1 and top-5 accuracy, in percent, of a trained network on a test set.  A packed file needs no torch.
+    """Measure the top-1 and top-5 accuracy of a network on a test set, in percent. A packed file needs no torch.
 
     Example: rbnn eval runs/first --data cifar10 --data-dir data --json
     """
 
     net: tyro.conf.Positional[Path]
-    """Run directory (its best epoch), checkpoint, packed file (.rbnn) or pretrained network by name."""
+    """Run directory (its best epoch), checkpoint, packed file (.rbnn) or name of a pretrained network."""
     data: str = ""
-    """Data set; by default the one that the network was trained on, which a pretrained
-    network's card names and a packed file of your own does not know."""
+    """Data set. The default is the one that the network was trained on, which your own packed files do not record."""
     data_dir: Path = Path("data")
-    """Where data sets live."""
+    """Directory of the data sets."""
     batch_size: int = 256
     """Images per forward pass."""
     device: str = "auto"

@@ -1,4 +1,4 @@
-"""`rbnn export`: a trained network as a packed file, compared with torch layer by layer."""
+"""`rbnn export`: pack a trained network into a file of bits, and compare it with torch layer by layer."""
 
 import json
 import sys
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a trained network as a packed file: signs as bits, scales and batch norms folded.
+    """Pack a trained network: signs become bits, scales and batch norms are folded.
 
-    The packed network is compared with torch on test pictures, operation by operation; a difference that rounding does
-    not explain is an error that names the layer, and nothing is written.
+    Before the file is written, the packed network is compared with torch on test images, operation by operation. A
+    difference that rounding does not explain is an error that names the layer, and nothing is written.
 
     Example: rbnn export runs/first -o first.rbnn
     """
@@ -32,13 +32,13 @@ class Export:
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """The file to write."""
     data_dir: Path = Path("data")
-    """Where data sets live: the comparison takes test pictures from there, random ones if there are none."""
+    """Directory of the data sets. The comparison uses test images from it, or random images if there are none."""
     images: int = 4
-    """Pictures to compare on."""
+    """Number of images to compare on."""
     stem: Literal["float32", "int8"] = "float32"
-    """int8: the first convolution works on the bytes of pictures, weights rounded."""
+    """int8: the first convolution takes images as bytes, with int8 weights."""
     float_layers: Literal["float32", "int8"] = "float32"
-    """int8: the weights of the other float layers rounded to whole numbers, one step per filter."""
+    """int8: the other float layers get int8 weights, with one scale per filter."""
     json: bool = False
     """Print JSON with the keys path, bytes, pictures (test or random), images, binary_layers, float_layers, signs,
     near_ties (signs that differ), images_with_near_ties, largest_difference, answer_difference,

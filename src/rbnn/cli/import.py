@@ -1,4 +1,4 @@
-"""`rbnn import`: a checkpoint of the paper's authors as one of ours."""
+"""`rbnn import`: convert a checkpoint that the paper's authors published."""
 # ruff: noqa: N999  (a file is called like its command)
 
 import json
@@ -13,20 +13,20 @@ from rbnn.files import check_place
 
 @dataclass(frozen=True)
 class Import:
-    """Read a checkpoint of the program that the paper's authors published, and write it as one of ours, which eval,
-    info, report, export and predict take. Nothing in the file is executed.
+    """Convert a checkpoint of the paper's authors into an rbnn checkpoint, for eval, info, report, export and predict.
+    Nothing in the file is executed.
 
     Example: rbnn import model_best.pth.tar -o published.pt
     """
 
     checkpoint: tyro.conf.Positional[Path]
-    """Their file: ResNet-18, ResNet-20 or VGG-small for CIFAR, ResNet-18 or ResNet-34 for ImageNet."""
+    """The published file: ResNet-18, ResNet-20 or VGG-small for CIFAR, ResNet-18 or ResNet-34 for ImageNet."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """The checkpoint to write."""
     model: str = ""
-    """Our name for the network, for a file that does not name it: see `rbnn models`."""
+    """Name of the network (`rbnn models`), if the file does not tell it."""
     data_dir: Path | None = None
-    """Pictures as train/<class>/, val/<class>/ whose folders name the classes of an ImageNet network."""
+    """Image folder with train/<class>/ and val/<class>/, whose folders name the classes of an ImageNet network."""
     json: bool = False
     """Print JSON: {"model": …, "classes": …, "path": …}."""
 

@@ -1,4 +1,4 @@
-"""`rbnn info`: what each layer of a network costs: bits, MACs, bytes, and of a packed file time."""
+"""`rbnn info`: show the bits, MACs and bytes of each layer, and the time of each layer of a packed file."""
 
 import json
 from dataclasses import dataclass
@@ -24,29 +24,31 @@ OTHER_COLUMNS = 74
 
 @dataclass(frozen=True)
 class Info:
-    """Per layer: shape, bits, parameters, 1-bit and float multiply-accumulates (MACs) for one picture, and bytes when
-    deployed; totals against the float twin; and what keeps the network from being smaller.
+    """Show each layer of a network: shape, bits, parameters, 1-bit and float multiply-accumulates (MACs) for one image,
+    and bytes when deployed. The totals stand beside those of the float twin, with what keeps the network from being
+    smaller.
 
-    Deployed means: bits packed, batch norms folded to one affine per channel (8 bytes), every other parameter 4 bytes.
-    A method with several planes of signs (abc-net, dorefa with more bits) has the bytes and the MACs of all of them,
-    xnor++ its factors per position.
+    In a deployed network, bits are packed, batch norms are folded into one affine per channel (8 bytes), and every
+    other parameter takes 4 bytes. A method with several planes of signs (abc-net, dorefa with more bits) has the bytes
+    and the MACs of all planes; xnor++ has its factors per position.
 
-    Of a packed file also: where the time goes on this machine, and why it is not smaller or faster.
+    For a packed file, the command also measures the time of each layer on this machine and says why the network is not
+    smaller or faster.
 
     Example: rbnn info resnet18 --method xnor-net
     """
 
     net: tyro.conf.Positional[str]
-    """Network by name (see `rbnn models`, also --pretrained), run directory (its best epoch), checkpoint or packed file
-    (.rbnn)."""
+    """Name of a network (`rbnn models`, `rbnn models --pretrained`), run directory (its best epoch), checkpoint or
+    packed file (.rbnn)."""
     method: str = ""
-    """Binarization method of a network by name: rbnn unless said, float for the float twin."""
+    """Binarization method, for the name of a network. The default is rbnn; float is the float twin."""
     activation: str = "hardtanh"
-    """Of a network by name, what follows a batch norm or sum: hardtanh, none, prelu or rprelu."""
+    """Activation after a batch norm or sum, for the name of a network: hardtanh, none, prelu or rprelu."""
     shortcut: str = "own"
-    """Of a network by name, the shortcut where the size changes: own, option-a, pool-pad, pool-conv or conv."""
+    """Shortcut where the size changes, for the name of a network: own, option-a, pool-pad, pool-conv or conv."""
     classes: int = 0
-    """Classes of a network by name; by default 10, or 1000 where it is meant for 224×224 pictures."""
+    """Number of classes, for the name of a network. The default is 10, or 1000 for networks of 224×224 images."""
     json: bool = False
     """Print JSON with the keys model, method, input (channels, height, width), layers, total and float_parts.
     Each of layers: name, kind, bits, weight, output (shapes), calls, parameters, binary_macs, float_macs, bytes,

@@ -1,4 +1,4 @@
-"""`rbnn methods`: the binarization methods and their options, as in their papers and in our recipes."""
+"""`rbnn methods`: list the binarization methods and their options."""
 
 import inspect
 import json
@@ -11,14 +11,14 @@ import tyro
 
 @dataclass(frozen=True)
 class Methods:
-    """The binarization methods that rbnn knows by name, and their options. The defaults are what each method's paper
-    and its authors' runs do; where our recipes differ, a method by name says so, with the reason.
+    """List the binarization methods and their options. The defaults follow each method's paper and its authors' code.
+    With a name, the command explains that method, and where the bundled recipes differ from the paper and why.
 
     Example: rbnn methods rbnn
     """
 
     name: tyro.conf.Positional[str] = ""
-    """One method, explained; by default all of them, listed."""
+    """Method to explain. The default lists all methods."""
     json: bool = False
     """Print JSON."""
 

@@ -1,4 +1,4 @@
-"""`rbnn models`: the networks that rbnn knows, and those that come with it trained."""
+"""`rbnn models`: list the networks, or the pretrained ones."""
 
 import json
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Models:
-    """The networks that rbnn knows by name; with --pretrained those that it brings along, trained and packed.
+    """List the networks that rbnn can build, or with --pretrained the trained networks that come with it.
 
     Example: rbnn models --pretrained
     """
 
     pretrained: bool = False
-    """List the trained networks instead; their names can stand wherever a network is asked for."""
+    """List the pretrained networks. Their names can be used wherever a command takes a network."""
     json: bool = False
     """Print JSON."""
 

@@ -1,4 +1,4 @@
-"""`rbnn predict`: what a network sees in pictures."""
+"""`rbnn predict`: classify images with a trained network."""
 
 import json
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from rbnn.text import visible
 
 @dataclass(frozen=True)
 class Predict:
-    """The likeliest classes of each picture.  Pictures are resized, cut and normalised as in the network's validation.
-    A packed file needs no torch.
+    """Show the most likely classes of each image. Images are resized, cropped and normalised as in the network's
+    validation. A packed file needs no torch.
 
     Example: rbnn predict net.rbnn cat.jpg dog.png --top 3
     """
 
     net: tyro.conf.Positional[Path]
-    """Packed file (.rbnn), pretrained network by name, run directory (its best epoch) or checkpoint."""
+    """Packed file (.rbnn), name of a pretrained network, run directory (its best epoch) or checkpoint."""
     images: tyro.conf.Positional[tuple[Path, ...]]
-    """Picture files: JPEG, PNG, WebP, BMP, GIF, TIFF or PPM."""
+    """Image files: JPEG, PNG, WebP, BMP, GIF, TIFF or PPM."""
     top: int = 5
-    """How many classes to name."""
+    """Number of classes to show."""
     json: bool = False
     """Print JSON: a list of {"image": …, "top": [{"class": …, "index": …, "probability": …}, …]}."""
 

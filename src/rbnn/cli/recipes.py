@@ -1,4 +1,4 @@
-"""`rbnn recipes`: the recipes that come with rbnn: what each is for, and what is known to come of it."""
+"""`rbnn recipes`: list the bundled recipes and their known results."""
 
 import json
 import re
@@ -10,14 +10,14 @@ import tyro
 
 @dataclass(frozen=True)
 class Recipes:
-    """The recipes that `rbnn train NAME` takes by name: what each is for, its network, method, data and epochs, and
-    what is known to come of it, in the paper or measured by us.
+    """List the recipes that `rbnn train NAME` takes: purpose, network, method, data, epochs, and the known result, from
+    the paper or from our own measurement.
 
     Example: rbnn recipes digits
     """
 
     name: tyro.conf.Positional[str] = ""
-    """One recipe, as it is written, with the reasons for its numbers; by default all of them, listed."""
+    """Recipe to print, with the reasons for its numbers. The default lists all recipes."""
     json: bool = False
     """Print JSON: name, purpose, model, method, data, epochs, result."""
 

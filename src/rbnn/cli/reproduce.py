@@ -1,4 +1,4 @@
-"""`rbnn reproduce`: train the rows of a table of the paper, or of yours, and print our numbers beside the published."""
+"""`rbnn reproduce`: train the rows of a table and print the results beside the paper's."""
 
 import json
 import os
@@ -19,48 +19,49 @@ from rbnn.training.config import KEY_VALUE, find_recipe, read_recipe
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Train the rows of a table of the paper, or of your own, with equal budget, data order and initial weights.
+    """Train the rows of one of the paper's tables, or of your own table, with the same budget, data order and initial
+    weights.
 
-    Each row is a normal run directory, OUT/METHOD-MODEL[-OPTION=VALUE...]/seed-N; a system that stands in two tables is
-    trained once. OUT/TABLE.md and OUT/TABLE.json hold our numbers (mean and standard deviation over seeds) beside the
-    paper's. Runs that are done are kept; Ctrl-C leaves checkpoints, --resume continues from them.
+    Each row is an ordinary run directory, OUT/METHOD-MODEL[-OPTION=VALUE...]/seed-N. A row that appears in two tables
+    is trained once. OUT/TABLE.md and OUT/TABLE.json show the results (mean and standard deviation over seeds) beside
+    the paper's. Finished runs are kept. Ctrl-C saves checkpoints, and --resume continues from them.
 
     Examples: rbnn reproduce ablation --epochs 8 --seeds 0 1 --data-dir data
               rbnn reproduce mine.toml --import balanced.py
     """
 
     table: tyro.conf.Positional[str]
-    """cifar10, imagenet (results), gradients (estimators), ablation (the parts of RBNN), or a TOML file with a table of
-    your own."""
+    """cifar10 or imagenet (results), gradients (estimators), ablation (the parts of RBNN), or a TOML file with your
+    own table."""
     rows: tuple[str, ...] = ()
-    """Only these rows, such as B+T or rbnn-resnet18; by default all of the table."""
+    """Rows to train, such as B+T or rbnn-resnet18. The default is all rows of the table."""
     epochs: int = 0
-    """Passes over the training set; 0 is the number of the published runs, 1000 on CIFAR-10 and 150 on ImageNet, or
-    what your table says."""
+    """Passes over the training set. 0 uses the number of your own table, or of the published runs: 1000 on CIFAR-10,
+    150 on ImageNet."""
     seeds: tuple[int, ...] = (0,)
-    """A run of each row for each seed."""
+    """Seeds; each row is trained once per seed."""
     jobs: int = 2
-    """Runs side by side, each with its share of the threads: two runs on a core each are done before two on both."""
+    """Number of runs at the same time, each with its share of the threads."""
     threads: int = 0
-    """Threads of all runs together; 0 takes all processors."""
+    """Total number of threads; 0 uses all processors."""
     data_dir: Path = Path("data")
-    """Where data sets live (filled by `rbnn data`)."""
+    """Directory of the data sets; `rbnn data` fills it."""
     data: str = ""
-    """Another data set than the table's, for a try."""
+    """Data set to use instead of the table's, for a quick test."""
     limit: int = 0
-    """Use only so many training images, always the same ones; 0 uses all."""
+    """Number of training images to use, always the same ones; 0 uses all."""
     batch_size: int = 0
-    """Images per step; 0 takes the published 256 or 512, less for a small set so that an epoch has 16 steps, or what
-    your table says."""
+    """Images per step. 0 uses the number of your own table, or the published 256 or 512; a small data set gets smaller
+    batches, so that an epoch has 16 steps."""
     accumulate: int = 1
     """Micro-batches per step, for less memory."""
     options: Annotated[dict[str, Any], KEY_VALUE] = field(default_factory=dict)
-    """Options of all RBNN rows, as KEY=VALUE, such as rotation=layer; see `rbnn methods`."""
+    """Options of all RBNN rows, as KEY=VALUE, such as rotation=layer (`rbnn methods rbnn` lists them)."""
     recipe: str = ""
-    """A recipe, by name or file, that says how all rows are trained (rates, decay, warm-up, batch, …); what it says of
-    network, method, options, data and epochs is left out. By default as the published runs."""
+    """Name or file of a recipe that sets rates, decay, warm-up, batch size and the like for all rows. Its network,
+    method, options, data and epochs are ignored. The default is the setup of the published runs."""
     workers: int = 2
-    """Processes of each run that decode picture files (image-folder)."""
+    """Processes per run that decode image files (image-folder only)."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     out: Path = Path("runs/reproduce")

@@ -37,21 +37,21 @@ def export(
     stem: str = "float32",
     float_layers: str = "float32",
 ) -> ExportReport:
-    """Writes ``model`` as a packed network and says what came of it.
+    """Pack ``model`` into a file and return a report of the comparison with torch.
 
-    The packed network is compared with torch on ``example_input``, operation by operation, before anything is written:
-    sums of signs must be the same, a sign may differ only where its value nearly is the threshold.  Any other
-    difference, and any operation that the format lacks, is an ExportError that names the layer; then ``path`` is left
-    as it was.  The model is not touched.
+    Before the file is written, the packed network is compared with torch on ``example_input``, operation by operation.
+    Sums of signs must be equal, and a sign may differ only where its value is within rounding of the threshold.  Any
+    other difference, and any operation that the format does not support, raises an ExportError that names the layer,
+    and ``path`` stays as it was.  The model is not changed.
 
-    example_input      normalised pictures (N, C, H, W), best real ones; their height and width become the network's.
-                       Or signals (N, C, L), or vectors (N, C)
-    mean, std          how pictures in [0, 1] are normalised, per channel, for those who use the file
+    example_input      normalised images (N, C, H, W), preferably real ones; their height and width become the network's
+                       input size.  Or signals (N, C, L), or vectors (N, C)
+    mean, std          normalisation of images in [0, 1], per channel, stored in the file
     classes            names of the classes
-    stem               ``int8``: the first convolution works on the bytes of pictures; needs mean and std.  The example
-                       is then taken as the nearest pictures of bytes
-    float_layers       ``int8``: the weights of the other float layers as whole numbers with one step per filter.  Both
-                       are compared with a torch network whose weights are rounded alike
+    stem               ``int8``: the first convolution computes on images of bytes; needs mean and std.  The example is
+                       rounded to bytes
+    float_layers       ``int8``: the other float layers get int8 weights, with one scale per filter.  Both are compared
+                       with a torch network whose weights are rounded in the same way
     """
     if changed := changed_behind_the_schedule(model):
         warnings.warn(

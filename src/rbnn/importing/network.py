@@ -36,18 +36,19 @@ def create_model(
     pretrained: bool = False,
     **options: Any,
 ) -> nn.Module:
-    """The network ``name``, binarized by ``method`` (``float``: its float twin), by default by ``rbnn`` and for 10
-    classes of colour pictures.
+    """Build the network ``name``, binarized with ``method`` (``float`` builds the float twin).  The defaults are
+    ``rbnn`` and 10 classes of colour images.
 
-    activation    behind each batch norm or sum with a shortcut: ``hardtanh``, ``none``, ``prelu`` or ``rprelu``; in the
-                  float twin ReLU stands for the first two
+    activation    after each batch norm or sum with a shortcut: ``hardtanh``, ``none``, ``prelu`` or ``rprelu``; the
+                  float twin uses ReLU instead of the first two
     shortcut      where the size changes: ``own`` (as the network was published), ``option-a``, ``pool-pad``,
                   ``pool-conv`` or ``conv``
-    options       those of the method
-    pretrained    ``name`` is a trained network, to go on training: one that comes with rbnn (`rbnn models
-                  --pretrained`), a run directory, a checkpoint or a packed file (.rbnn).  Evaluated, it answers as that
-                  one does.  Whatever is not given is its own.  With another ``num_classes`` its last layer starts anew
-                  and all others are kept; with another ``method`` its weights and batch norms are kept
+    options       options of the method
+    pretrained    load a trained network, for further training: ``name`` is a pretrained network (`rbnn models
+                  --pretrained`), a run directory, a checkpoint or a packed file (.rbnn).  The model gives the same
+                  answers as that network, and arguments that are not given keep its values.  With another
+                  ``num_classes`` the last layer starts from scratch; with another ``method`` the weights and batch
+                  norms are kept
     """
     sizes = _given(num_classes=num_classes, in_channels=in_channels, image_size=image_size)
     parts = _given(method=method, activation=activation, shortcut=shortcut)

@@ -8,10 +8,11 @@ from rbnn.packed.session import Session
 
 
 def load(net: str | Path, threads: int = 1, kernels: str | None = None) -> Session:
-    """``rbnn.load("resnet20-bireal-cifar10").predict("cat.jpg")``: a trained network, ready to answer.
+    """Load a trained network for inference: ``rbnn.load("resnet20-bireal-cifar10").predict("cat.jpg")``.
 
-    ``net`` is a pretrained network's name, a packed file (.rbnn), a run directory (its best epoch) or a checkpoint.
-    The last two need torch: they are packed in memory and compared with torch layer by layer, as by `rbnn export`.
+    ``net`` is the name of a pretrained network, a packed file (.rbnn), a run directory (its best epoch) or a
+    checkpoint.  The last two need torch: they are packed in memory and compared with torch layer by layer, as
+    `rbnn export` does.
     """
     path = find_net(Path(net))
     return Session(path if is_packed(path) else _packed(path), threads, kernels)

@@ -55,100 +55,101 @@ class TrainConfig:
     """A training run, completely described."""
 
     model: str = "resnet20-bireal"
-    """Network: see `rbnn models`."""
+    """Network (`rbnn models` lists them)."""
     method: str = "rbnn"
-    """Binarization method: see `rbnn methods`; float trains the float twin."""
+    """Binarization method (`rbnn methods` lists them); float trains the float twin."""
     options: Annotated[dict[str, Any], KEY_VALUE] = field(default_factory=dict)
-    """Options of the method, as KEY=VALUE: see `rbnn methods NAME`. Those not named are as in the recipe, or else as in
-    the method's paper."""
+    """Options of the method, as KEY=VALUE (`rbnn methods NAME` lists them). Options that are not named keep the
+    recipe's value, or the default from the method's paper."""
     activation: Literal["hardtanh", "none", "prelu", "rprelu"] = "hardtanh"
-    """What follows a batch norm or the sum of branch and shortcut; a float twin has ReLU for hardtanh and none."""
+    """Activation after a batch norm, or after the sum of branch and shortcut. A float twin uses ReLU instead of
+    hardtanh and none."""
     shortcut: Literal["own", "option-a", "pool-pad", "pool-conv", "conv"] = "own"
-    """The shortcut where the size changes: own (as the network was published), every second pixel or the mean of 2×2,
-    then channels of zeros or a float 1×1 convolution."""
+    """Shortcut where the size changes. own: as the network was published. option-a: every second pixel, padded with
+    zero channels. pool-pad: 2×2 average pooling, padded with zero channels. pool-conv: 2×2 average pooling and a float
+    1×1 convolution. conv: a float 1×1 convolution with stride 2."""
     data: str = "digits"
     """Data set: digits, cifar10, cifar100, fashion-mnist or image-folder."""
     data_dir: Path = Path("data")
-    """Where data sets live (filled by `rbnn data`)."""
+    """Directory of the data sets; `rbnn data` fills it."""
     out: Path | None = None
     """Run directory; by default runs/MODEL-METHOD-DATA-SEED."""
     epochs: int = 40
     """Passes over the training set."""
     batch_size: int = 256
-    """Images per step, of all processes together."""
+    """Images per step, summed over all processes."""
     accumulate: int = 1
-    """Micro-batches per step: gradients of so many parts of a batch are added up before the optimiser steps."""
+    """Micro-batches per step. Their gradients are accumulated before the optimiser steps."""
     lr: float = 0.1
     """Peak learning rate of SGD; cosine to 0 after a linear warm-up."""
     binary_lr: float = 1.0
-    """Learning rate of the weights behind the signs of binary layers, as a multiple of `lr`: how fast signs change."""
+    """Learning rate of the latent weights of binary layers, as a multiple of `lr`. It decides how fast signs change."""
     momentum: float = 0.9
     """Momentum of SGD."""
     weight_decay: float = 1e-4
     """Weight decay of the weights."""
     binary_decay: float = 1.0
-    """Weight decay of the weights behind the signs of binary layers, as a multiple of `weight_decay`."""
+    """Weight decay of the latent weights of binary layers, as a multiple of `weight_decay`."""
     decay: Literal["weights", "all"] = "all"
     """What weight decay applies to: all parameters, or weights (not batch norm, biases and scales)."""
     gradient_floor: float = 0.0
-    """Adaptive gradient scaling (OvSW): the gradient of each filter of a binary layer is at least so many times as long
-    as its weights (0.04 there); 0 leaves gradients as they are."""
+    """Adaptive gradient scaling (OvSW): the smallest ratio of gradient norm to weight norm for each filter of a binary
+    layer. OvSW uses 0.04; 0 turns it off."""
     silent_decay: float = 0.0
-    """Silence-aware decay (OvSW): additional weight decay of binary weights whose signs have not changed lately (9e-4
-    there)."""
+    """Silence-aware decay (OvSW): additional weight decay for latent weights whose signs have not changed recently.
+    OvSW uses 9e-4; 0 turns it off."""
     silent_memory: float = 0.999
-    """Of the moving average of sign changes that tells which weights are silent, per step."""
+    """Decay per step of the moving average of sign changes, which decides which weights are silent."""
     silent_below: float = 1e-4
-    """A weight is silent while the average of its sign changes is below."""
+    """A weight is silent while its moving average of sign changes is below this value."""
     average: float = 0.0
-    """Evaluate and keep the moving average of the weights over the steps, with this decay (0.999); 0 the weights
-    themselves."""
+    """Decay of a moving average of the weights, such as 0.999. The averaged weights are evaluated and saved; 0 uses the
+    weights themselves."""
     warmup: int = 5
-    """Epochs of linear warm-up; at most a tenth of the run is used for it."""
+    """Epochs of linear warm-up, at most a tenth of the run."""
     seed: int = 0
-    """Everything random follows from it."""
+    """Seed of all random numbers."""
     limit: int = 0
-    """Use only so many training images, always the same ones; 0 uses all."""
+    """Number of training images to use, always the same ones; 0 uses all."""
     validation: int = 0
-    """Hold out so many training images, equally many of each class and always the same ones: the best epoch is chosen
-    on them, and the test set is looked at after the last epoch alone. 0 looks at it after each epoch."""
+    """Number of training images to hold out, balanced over the classes and always the same ones. The best epoch is
+    chosen on them, and the test set is evaluated once, after the last epoch. With 0 the test set is evaluated after
+    each epoch."""
     augment: Literal["standard", "none"] = "standard"
-    """Random changes of the training pictures: those that are usual for the data set (crops, and mirror images where
-    they show the same class), or none."""
+    """Augmentation of the training images. standard: random crops, and mirror images where they keep the class."""
     image_size: int = 0
-    """Side of the pictures that the network sees; 0 takes the data set's own, of an image-folder that of the network
-    (`rbnn models`)."""
+    """Side of the images that the network sees. 0 uses the data set's own size, or the network's size (`rbnn models`)
+    for an image-folder."""
     workers: int = 2
-    """Processes that decode picture files (image-folder)."""
+    """Processes that decode image files (image-folder only)."""
     threads: int = 0
-    """Threads that compute on a CPU; 0 leaves the choice to torch."""
+    """CPU threads; 0 leaves the choice to torch."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 trains the layers that are not binary in bfloat16, by autocast; weights and binary layers stay in float32,
-    and so do evaluation and export."""
+    """bf16 trains the float layers in bfloat16 with autocast. Weights, binary layers, evaluation and export stay in
+    float32."""
     compile: bool = False
-    """Train the network as one graph of torch.compile. The first step waits for its compiler, which on a CPU needs a
-    C++ compiler too."""
+    """Train the network as one graph with torch.compile. The first step takes longer, and on a CPU torch needs a C++
+    compiler."""
     batch_norm: Literal["local", "all-reduced"] = "local"
-    """With several processes: batch statistics of each process's share, or of the whole batch."""
+    """Batch statistics with several processes. local: of each process's share. all-reduced: of the whole batch."""
     start_from: Path | None = None
-    """Trained network that the run starts from: run directory, checkpoint, packed file (.rbnn) or pretrained network by
-    name.  One of the same method goes on as it was, with its rotations and scales; from another one, such as the
-    trained float twin, the method starts anew. Pictures are normalised as that network expects them, those of an
-    image-folder also have its size; for another number of classes the last layer starts anew."""
+    """Trained network to start from: a run directory, a checkpoint, a packed file (.rbnn) or the name of a pretrained
+    network. A network of the same method keeps its rotations and scales. From a network of another method, such as the
+    float twin, the method starts from scratch. Images are normalised as that network expects, and those of an
+    image-folder are resized to its input size. If the number of classes differs, the last layer starts from scratch."""
     teacher: Path | None = None
-    """Run or checkpoint whose answers the network learns beside the labels (distillation), such as its float twin or a
-    wider network."""
+    """Run or checkpoint to distil from, such as the float twin or a wider network."""
     distillation_share: float = 0.9
-    """With a teacher: the share of the loss that comes from it; 1 learns from its answers alone, without labels."""
+    """Share of the loss that comes from the teacher; 1 ignores the labels."""
     temperature: float = 2.0
-    """With a teacher: both networks' answers are divided by it before they are compared."""
+    """Temperature of the distillation: the logits of both networks are divided by it."""
     resume: bool = False
-    """Continue the run in `out` where it stopped; more `epochs` than it had make it a longer run."""
+    """Continue the run in `out` where it stopped. A larger `epochs` makes the run longer."""
     imports: Annotated[list[str], tyro.conf.Suppress] = field(default_factory=list)
-    """Files and packages that the method and the network come from.  The run writes them down, and whoever opens it is
-    told their names; they are never imported because of it."""
+    """Files and packages that define the method and the network. The run records their names and shows them to the
+    reader, but never imports them by itself."""
 
     def __post_init__(self) -> None:
         if not all(isinstance(each, str) for each in self.imports):
