@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch.nn.parameter import UninitializedParameter
 
+from rbnn import notebook
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import Method, check_method, create_method
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
@@ -51,6 +52,13 @@ class Conversion:
             lines += [f"{len(self.kept)} {stay} float", *[f"  {n:{width}}  {why}" for n, why in self.kept.items()]]
         return "\n".join([*lines, *[f"warning: {text}" for text in self.warnings]])
 
+    def _repr_html_(self) -> str:
+        binary = [(name, "binary", "") for name in self.changed]
+        floats = [(name, "float", why) for name, why in self.kept.items()]
+        warned = [("warning", "", text) for text in self.warnings]
+        caption = f"{len(self.changed)} binary, {plural(len(self.kept), 'float layer')}"
+        return notebook.table(caption, [*binary, *floats, *warned], ("layer", "is now", "why"))
+
 
 def binarize_(
     model: nn.Module,
@@ -60,17 +68,17 @@ def binarize_(
     relu: str = "warn",
     **options: Any,
 ) -> Conversion:
-    """Makes every ``nn.Conv2d`` a ``BinaryConv2d``, ``nn.Conv1d`` and ``nn.Linear`` likewise, in place.
+    """Turn every ``nn.Conv2d`` into a ``BinaryConv2d``, and ``nn.Conv1d`` and ``nn.Linear`` likewise, in place.
 
-    The layers stay the objects they were, with their weights, hooks, names and whoever shares them; ``method`` adds
-    parameters of its own, so create the optimizer afterwards.  The model is unchanged after any error.
+    The layers remain the same objects, with their weights, hooks and names, also where they are shared.  ``method``
+    adds parameters, so create the optimizer afterwards.  After an error the model is unchanged.
 
     keep      names or patterns (``layer1.*``) of layers that stay float; ``[]`` for none.  By default the first
-              convolution and the last linear layer stay float; without linear layers the last convolution, without
-              convolutions the first linear layer.  Depthwise and narrow convolutions stay float in any case.
-    relu      what becomes of a ReLU that feeds a binary layer: ``keep`` it, replace it by ``hardtanh`` wherever it is
-              used, or keep it and ``warn`` where the method does not centre its inputs
-    options   those of the method
+              convolution and the last linear layer stay float.  Without linear layers it is the last convolution,
+              without convolutions the first linear layer.  Depthwise and narrow convolutions always stay float.
+    relu      what happens to a ReLU that feeds a binary layer: ``keep`` it, replace it with ``hardtanh`` wherever it is
+              used, or keep it and ``warn`` if the method does not centre its inputs
+    options   options of the method
     """
     if relu not in ("warn", "hardtanh", "keep"):
         raise ConfigError(f"relu is one of warn, hardtanh, keep, got {relu!r}")

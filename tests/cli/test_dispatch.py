@@ -30,10 +30,15 @@ def test_help_lists_every_command_with_what_it_does(rbnn: Rbnn) -> None:
             assert len(line.split()) > 3
 
 
-def test_no_command_is_a_mistake_that_shows_the_help(rbnn: Rbnn) -> None:
+def test_no_command_shows_the_way(rbnn: Rbnn) -> None:
     answer = rbnn()
-    assert answer.code == 2
-    assert "usage: rbnn COMMAND" in answer.out
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith(f"rbnn {__version__}: ")
+    assert "`rbnn --help` lists all commands" in answer.out
+    shown = [line.split() for line in answer.out.splitlines() if line.startswith("  rbnn ")]
+    assert [words[1] for words in shown] == ["doctor", "predict", "train", "report", "export", "bench"]
+    assert {words[1] for words in shown} <= set(cli.commands())
+    assert max(map(len, answer.out.splitlines())) <= 120
 
 
 def test_version(rbnn: Rbnn) -> None:

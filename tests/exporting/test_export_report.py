@@ -1,5 +1,6 @@
 """What an export says for people."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,4 +31,12 @@ def test_counts_are_told_as_they_are(near_ties: int, other: int, layers: str, wh
 
 
 def test_what_int8_changed() -> None:
-    assert repr(report(0, 0, changed=1)).endswith("int8 changes the class of 1 of 4 images")
+    assert repr(report(0, 0, changed=1)).endswith("int8: changes the class of 1 of 4 images")
+
+
+def test_a_notebook_shows_the_same_facts_and_runs_nothing_of_a_name() -> None:
+    made = replace(report(1, 1, changed=0), path=Path("<script>.rbnn"))
+    shown = made._repr_html_()
+    assert "&lt;script&gt;.rbnn" in shown
+    assert "<script" not in shown
+    assert shown.count("<tr>") == len(repr(made).splitlines()) == 4

@@ -76,7 +76,7 @@ COMMANDS = {
     "reproduce": Command([*REPRODUCE, "--out", "BAD"], "tables/last.pt"),
     "reproduce, its log": Command([*REPRODUCE, "--out", "BAD"], "tables/log.jsonl"),
 }
-WITHOUT_FILES = {"models", "methods", "recipes"}
+WITHOUT_FILES = {"models", "methods", "recipes", "doctor", "completion"}
 
 
 def rewritten_checkpoint(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:

@@ -68,6 +68,8 @@ COMMANDS = [
     "reproduce",
     "import",
     "bench",
+    "doctor",
+    "completion",
     "nonsense",
 ]
 arguments = st.lists(

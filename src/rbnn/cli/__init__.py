@@ -26,14 +26,14 @@ def commands() -> dict[str, Path]:
     return {p.stem: p for p in sorted(Path(__file__).parent.glob("*.py")) if not p.stem.startswith("_")}
 
 
-def _summary(path: Path) -> str:
+def summary(path: Path) -> str:
     """What a command does: the rest of its file's first line, read without importing it."""
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return doc.partition("\n")[0].partition(": ")[2]
 
 
 def _usage() -> str:
-    rows = [f"  {name:<10} {_summary(path)}" for name, path in commands().items()]
+    rows = [f"  {name:<10} {summary(path)}" for name, path in commands().items()]
     return "\n".join(
         [
             "usage: rbnn COMMAND … [--import FILE.py …] [--debug]",
@@ -44,6 +44,31 @@ def _usage() -> str:
             "",
             "`rbnn COMMAND --help` explains a command.  Example: rbnn train digits",
             "--import runs a Python file first: the methods and networks that it registers are known to the command.",
+        ]
+    )
+
+
+def _first_steps() -> str:
+    """What `rbnn` alone says: the way from a first picture to a packed network."""
+    from rbnn import __version__
+
+    steps = {
+        "rbnn doctor": "what this machine can run, and what is missing",
+        "rbnn predict resnet20-bireal-cifar10 cat.jpg": "classify a picture with a network that comes with rbnn",
+        "rbnn train digits --out runs/first": "train a 1-bit network; half a minute, nothing to download",
+        "rbnn report runs/first": "see why it works: report.html",
+        "rbnn export runs/first -o first.rbnn": "pack it: signs become bits",
+        "rbnn bench first.rbnn": "time it beside other engines",
+    }
+    width = max(map(len, steps))
+    return "\n".join(
+        [
+            f"rbnn {__version__}: train 1-bit neural networks, see why they work, run them as real bits.",
+            "",
+            "First steps:",
+            *(f"  {command:<{width}}  {what}" for command, what in steps.items()),
+            "",
+            "`rbnn --help` lists all commands; `rbnn COMMAND --help` explains one, with an example.",
         ]
     )
 
@@ -118,9 +143,12 @@ def _imports(words: list[str]) -> tuple[list[Path], list[str]]:
 
 def _dispatch(words: list[str]) -> int:
     files, words = _imports(words)
-    if not words or words[0] in ("-h", "--help"):
+    if not words:
+        print(_first_steps())
+        return 0
+    if words[0] in ("-h", "--help"):
         print(_usage())
-        return 0 if words else 2
+        return 0
     if words[0] == "--version":
         from rbnn import __version__
 

@@ -1,4 +1,4 @@
-"""`rbnn report`: what happened in runs and why, as one self-contained page."""
+"""`rbnn report`: show what happened in training runs and why, on one self-contained page."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -15,23 +15,23 @@ from rbnn.text import visible
 
 @dataclass(frozen=True)
 class Report:
-    """One HTML page about a run, or about several side by side: curves; angle and quantisation error of each layer;
-    weights before binarization; flips; α; the gradient of sign; size, MACs and, with a packed file, time per layer; the
-    configuration; in sentences what the figures show, and which of the paper's figures each run reproduces.
+    """Write an HTML page about one or more runs: curves, angle and quantisation error of each layer, weights before
+    binarization, flips, α, the gradient of sign, size and MACs, the time of each layer of a packed file, and the
+    configuration. Sentences say what the figures show, and which of the paper's figures each run reproduces.
 
     Example: rbnn report runs/first runs/xnor-net -o report.html --figures figures
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run directories of `rbnn train`; checkpoints, which have no curves; tables of `rbnn reproduce` (OUT/TABLE.json),
-    for all their finished runs under the names of their rows."""
+    """Run directories of `rbnn train`, checkpoints (which have no curves), or tables of `rbnn reproduce`
+    (OUT/TABLE.json), which stand for all their finished runs."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
-    """The page; it holds everything and loads nothing."""
+    """File to write. The page loads nothing from elsewhere."""
     figures: Path | None = None
-    """Directory for each figure as SVG and PNG and its numbers as CSV, and for all numbers in two tables: epochs.csv,
-    the logs with means over the layers, and layers.csv."""
+    """Directory for the figures as SVG and PNG, with their numbers as CSV. It also gets two tables of all numbers:
+    epochs.csv (the logs, with means over the layers) and layers.csv."""
     packed: tuple[Path, ...] = ()
-    """Packed networks (.rbnn) whose operations are timed, beside those that lie in the run directories."""
+    """Packed networks (.rbnn) to time, in addition to those in the run directories."""
     json: bool = False
     """Print JSON: {"page": path, "figures": [paths], "findings": [sentences], "paper": [{"figure", "run", "holds",
     "answer"}]}."""
@@ -48,7 +48,7 @@ def run(options: Report) -> None:
         options.figures.mkdir(parents=True, exist_ok=True)
 
     from rbnn.report import page
-    from rbnn.report.findings import findings, findings_of
+    from rbnn.report.findings import findings, findings_of, in_short
     from rbnn.report.paper_figures import SHOWN, claims
 
     made = page.read(options.runs, options.packed)
@@ -73,4 +73,6 @@ def run(options: Report) -> None:
             print(f"\nFigure {figure} of the paper: {shown}")
             print(*(f"  {'✓' if one.holds else '✗'} {one.run}: {one.answer}" for one in answers), sep="\n")
     drawn = f", {len(written)} files in {options.figures}" if written else ""
-    print(f"\n{options.output} ({options.output.stat().st_size / 1e6:.1f} MB){drawn}")
+    if lines := in_short(made.runs, made.times):
+        print("\nIn short", *(f"  {visible(line)}" for line in lines), sep="\n")
+    print(f"\nLook at {options.output} ({options.output.stat().st_size / 1e6:.1f} MB){drawn}")

@@ -1,4 +1,4 @@
-"""`rbnn train`: train a network by a recipe, or continue a run."""
+"""`rbnn train`: train a network, or continue a run."""
 
 import os
 import shlex
@@ -20,15 +20,17 @@ from rbnn.methods import against_paper
 from rbnn.training.checkpoint import LAST
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
 from rbnn.training.layer_measures import mean_measures
-from rbnn.training.loop import Progress, Result, train
+from rbnn.training.loop import train
+from rbnn.training.progress import Progress
+from rbnn.training.result import Result
 
 HELP = """Train a network.
 
-Usage: rbnn train [RECIPE] [--any-field ...]. RECIPE is the name of one that comes with rbnn, a TOML file, or the
-directory of a run; fields override it, and without a recipe the defaults below. The run directory gets config.toml,
-log.jsonl, TensorBoard events (curves, histograms of the latent weights, the configuration as HPARAMS),
-initial.safetensors (signs at the start), last.pt, previous.pt and best.pt.
-Ctrl-C writes a checkpoint; --resume continues.
+Usage: rbnn train [RECIPE] [--any-field ...]. RECIPE is the name of a bundled recipe (rbnn recipes), a TOML
+file, or a run directory. Flags override the recipe; without a recipe the defaults below apply. The run directory gets
+config.toml, log.jsonl, TensorBoard events (curves, histograms of the latent weights, the configuration as HPARAMS),
+initial.safetensors (the initial signs), last.pt, previous.pt and best.pt. Ctrl-C saves a checkpoint; --resume
+continues from it.
 
 Examples: rbnn train digits
           rbnn train cifar10-resnet20-bireal-rbnn-cpu --data-dir data --out runs/first

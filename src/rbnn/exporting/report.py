@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from rbnn import notebook
 from rbnn.exporting.check import Compared, Comparison
 from rbnn.packed.graph import Graph
 from rbnn.text import plural
@@ -53,8 +54,8 @@ class ExportReport:
             changed_by_int8,
         )
 
-    def __repr__(self) -> str:
-        """For people: the layers, one after the other, are in ``layers``."""
+    def _facts(self) -> dict[str, str]:
+        """What came of it, for people."""
         signs = f"all {self.signs:,} signs are the same"
         if self.near_ties:
             differ = "1 sign differs" if self.near_ties == 1 else f"{self.near_ties:,} signs differ"
@@ -64,12 +65,20 @@ class ExportReport:
         if other:
             rest = f"; in the {self.images - other} others {answers}" if other < self.images else ""
             whole = f"signs differ in {other} of {plural(self.images, 'image')}{rest}"
-        lines = [
-            f"{self.path}: {self.bytes:,} bytes, {self.binary_layers} binary, {self.float_layers} float convolutions",
-            f"layer by layer beside torch: {signs}; floats differ by at most {self.largest_difference:.1g} of the "
+        found = {
+            str(self.path): f"{self.bytes:,} bytes, {self.binary_layers} binary, {self.float_layers} float "
+            "convolutions",
+            "layer by layer beside torch": f"{signs}; floats differ by at most {self.largest_difference:.1g} of the "
             "largest value",
-            f"by itself: {whole}",
-        ]
+            "by itself": whole,
+        }
         if self.changed_by_int8 is not None:
-            lines.append(f"int8 changes the class of {self.changed_by_int8} of {plural(self.images, 'image')}")
-        return "\n".join(lines)
+            found["int8"] = f"changes the class of {self.changed_by_int8} of {plural(self.images, 'image')}"
+        return found
+
+    def __repr__(self) -> str:
+        """For people: the layers, one after the other, are in ``layers``."""
+        return "\n".join(f"{name}: {value}" for name, value in self._facts().items())
+
+    def _repr_html_(self) -> str:
+        return notebook.table("packed network", self._facts().items())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rbnn import notebook
 from rbnn.errors import ConfigError, InputError
 from rbnn.packed.graph import Graph
 from rbnn.text import as_shape
@@ -68,6 +69,9 @@ class Prediction:
         shown = self.top(3)
         more = ", …" if len(self.classes) > len(shown) else ""
         return f"Prediction({', '.join(map(str, shown))}{more})"
+
+    def _repr_html_(self) -> str:
+        return notebook.table("Prediction", [(each.name, f"{100 * each.probability:.1f} %") for each in self.top()])
 
 
 def predictions(

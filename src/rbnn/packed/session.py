@@ -10,32 +10,33 @@ from typing import Any, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rbnn import _core
+from rbnn import _core, notebook
 from rbnn.errors import ConfigError, InputError, PackError, UnknownName
 from rbnn.packed import file as packfile
 from rbnn.packed.budget import check_work
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
 from rbnn.packed.prediction import Picture, Prediction, predictions
-from rbnn.text import LONGEST_QUOTE, as_shape, as_size, plural, quoted, shorten
+from rbnn.text import LONGEST_QUOTE, as_shape, as_size, listed, plural, quoted, shorten
 
 LARGEST_ANSWER = 4 << 30
 """Bytes of all answers of a call."""
 
 
 class Session:
-    """``Session("net.rbnn", threads=2)(images)``: float32 pictures (N, C, H, W), normalised as in training,
-    to answers (N, classes), or (N, C, H, W) where the network ends in a map.  Pictures of bytes (uint8) are normalised
-    by the mean and std of the file.  A network of signals or vectors takes (N, C, L) or (N, C).
+    """A packed network, loaded and ready to run: ``Session("net.rbnn", threads=2)(images)``.
 
-    ``predict`` takes pictures as they are, and names classes.
+    A call takes float32 images (N, C, H, W), normalised as in training, and returns logits (N, classes), or a map
+    (N, C, H, W) if the network ends in one.  Images of bytes (uint8) are normalised with the mean and std of the file.
+    A network for signals or vectors takes (N, C, L) or (N, C).  ``predict`` takes image files or arrays of any size and
+    returns class names.
 
-    Any number of sessions and of threads may be used at once.  A session can be pickled (its network goes along, and
-    the process that loads it chooses its own kernels) and used on both sides of a fork.  ``with Session(…) as net:`` or
-    ``close`` frees its memory at once; else that happens when nobody refers to it any more.
+    Sessions are thread-safe, and a call releases the GIL.  A session can be pickled, with its network; the process that
+    unpickles it chooses its own kernels.  A session also works on both sides of a fork.  ``with Session(…) as net:`` or
+    ``close()`` frees its memory at once.
 
-    ``most_work`` is what a network may ask for, in multiply-adds for a picture (``rbnn.packed.budget``).  Ctrl-C ends a
-    call.
+    ``kernels`` names an instruction set; the default is the best one that the machine supports.  ``most_work`` limits
+    the multiply-adds per image that a file may ask for (``rbnn.packed.budget``).  Ctrl-C interrupts a call.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Session:
         self._made: Any = build(self.graph, kernels)
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
         self.input_shape = channels, height, width
-        """What each picture must be: channels, height, width."""
+        """Shape of each image: channels, height, width."""
         self._answer_bytes = 4 * prod(self.graph.buffers[self.graph.output].shape)
 
     @property
@@ -73,7 +74,7 @@ class Session:
         return self._made
 
     def close(self) -> None:
-        """Frees what the network holds; it answers no more."""
+        """Free the memory of the network.  A closed session cannot be called."""
         self._made = None
 
     def __enter__(self) -> "Session":
@@ -89,26 +90,39 @@ class Session:
         self.__dict__ |= state
         self._made = build(self.graph, self._asked_for) if state["_made"] else None
 
-    def __repr__(self) -> str:
+    def _facts(self) -> dict[str, str]:
+        """What it is, for people."""
         kinds = [operation.kind for operation in self.graph.operations]
-        layers = f"{kinds.count('binary_conv')} binary and {kinds.count('float_conv') + kinds.count('int8_conv')} float"
-        answers = as_shape(tuple(side for side in self.graph.buffers[self.graph.output].shape if side != 1) or (1,))
-        state = "closed" if self._made is None else f"{self.kernels} kernels, {plural(self.threads, 'thread')}"
-        return f"Session({self._called}: {as_shape(self.input_shape)} → {answers}, {layers} layers, {state})"
+        answers = tuple(side for side in self.graph.buffers[self.graph.output].shape if side != 1) or (1,)
+        floats = kinds.count("float_conv") + kinds.count("int8_conv")
+        return {
+            "input": as_shape(self.input_shape),
+            "answers": as_shape(answers),
+            "layers": f"{kinds.count('binary_conv')} binary and {floats} float layers",
+            "state": "closed" if self._made is None else f"{self.kernels} kernels, {plural(self.threads, 'thread')}",
+        }
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        return f"Session({self._called}: {facts['input']} → {facts['answers']}, {facts['layers']}, {facts['state']})"
+
+    def _repr_html_(self) -> str:
+        rows = self._facts() | ({"classes": listed(self.classes)} if self.classes else {})
+        return notebook.table(f"Session of {self._called}", rows.items())
 
     @property
     def kernels(self) -> str:
-        """Which kernels do the work."""
+        """Name of the instruction set that runs the network."""
         return str(self._program.kernels)
 
     @property
     def takes_bytes(self) -> bool:
-        """Whether pictures of bytes enter as they are: the first layer works on them.  Elsewhere they become floats."""
+        """Whether the first layer computes on bytes.  Otherwise images of bytes are converted to floats first."""
         return bool(self._program.takes_bytes)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, where the file has them."""
+        """Names of the classes; empty if the file has none."""
         return self.graph.input.classes
 
     def __call__(self, images: ArrayLike) -> NDArray[np.float32]:
@@ -133,11 +147,11 @@ class Session:
     @overload
     def predict(self, pictures: Sequence[Picture]) -> list[Prediction]: ...
     def predict(self, pictures: "Picture | Sequence[Picture]") -> Prediction | list[Prediction]:
-        """What is in a picture, or in each of a list: classes and their probabilities.
+        """Classify an image, or each image of a list: classes with their probabilities.
 
-        A picture is a file (its path or its bytes), a PIL image, or an array of bytes (H, W) or (H, W, C), of any size:
-        it is resized, cut and normalised as in the network's validation.  A float32 array is taken as it is: (C, H, W),
-        normalised; or the signal or vector that the network takes.
+        An image is a file (its path or its bytes), a PIL image, or an array of bytes (H, W) or (H, W, C), of any size.
+        It is resized, cropped and normalised as in the network's validation.  A float32 array (C, H, W) is used as it
+        is, and so is the signal or vector that a network takes.
         """
         if isinstance(pictures, list | tuple):
             return list(predictions(self.graph, self, pictures, self._called))
@@ -145,7 +159,7 @@ class Session:
         return one
 
     def profile(self, image: ArrayLike, repeats: int = 20) -> list[tuple[Operation, float]]:
-        """Each operation and its seconds for one picture, the least of ``repeats``."""
+        """Time each operation on one image, in seconds: the minimum over ``repeats`` runs."""
         if not isinstance(repeats, int) or not -1 << 31 <= repeats < 1 << 31:
             raise InputError(f"repeats must be a whole number, got {quoted(repeats)}")
         checked = self._checked(image)
@@ -158,8 +172,8 @@ class Session:
         return list(zip(self.graph.operations, seconds, strict=True))
 
     def trace(self, images: ArrayLike, given: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-        """What the operations write, by buffer, as (N, height, width, channels), signs as ±1.  A buffer in ``given``
-        gets those values before anything reads it: so each operation can be seen at work on chosen inputs."""
+        """Return what the operations write, by buffer, as (N, height, width, channels), with signs as ±1.  A buffer in
+        ``given`` gets these values before an operation reads it, which shows each operation on chosen inputs."""
         numbers = {name: index for index, name in enumerate(self.graph.buffers)}
         pictures = self._checked(images)
         values = {name: self._given(name, array, len(pictures)) for name, array in given.items()}

@@ -18,6 +18,25 @@ def findings(runs: Sequence[Analysed], times: Sequence[Timed]) -> list[str]:
     return [*sentences, *map(_file, times), *_sizes(runs)]
 
 
+def in_short(runs: Sequence[Analysed], times: Sequence[Timed]) -> list[str]:
+    """The whole report in a line each: how accurate, why, and how small and fast as bits."""
+    known = sorted((each for each in runs if each.run.epochs), key=lambda each: -each.best()["top1"])
+    lines = []
+    if known:
+        order = ", ".join(f"{each.name} {each.best()['top1']:.1f} %" for each in known)
+        lines.append(f"Accuracy on {known[0].run.config.data}: {order}.")
+    if angles := {each.name: fmean([layer.angle for layer in each.layers]) for each in runs if each.layers}:
+        order = ", ".join(f"{name} {angles[name]:.1f}°" for name in sorted(angles, key=angles.__getitem__))
+        lines.append(f"Angle between weights and their signs, mean of the layers (0° loses nothing): {order}.")
+    for timed in times:
+        ratio = timed.costs.total("float_bytes") / timed.costs.file_bytes
+        lines.append(
+            f"As bits: {timed.name} has {as_size(timed.costs.file_bytes)}, {ratio:.1f} times less than the float "
+            f"weights, and answers in {timed.milliseconds:.3f} ms."
+        )
+    return lines
+
+
 def findings_of(each: Analysed) -> list[str]:
     """What holds of one run."""
     measured = [*_angles(each), *_modes(each), *_flips(each), *_alpha(each), *_reached(each)]

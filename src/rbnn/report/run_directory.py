@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rbnn import notebook
 from rbnn.errors import CheckpointError
 from rbnn.report.run_names import named_runs
 from rbnn.training.checkpoint import BEST, LAST, Network, load_network
@@ -12,7 +13,7 @@ from rbnn.training.layer_measures import INITIAL, Signs, load_signs
 from rbnn.training.log import LOG, read_log
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """What a run left behind."""
 
@@ -26,6 +27,21 @@ class Run:
     """At its best epoch, or as the run stopped before the first one ended."""
     initial: Signs | None
     """Signs of the weights before training."""
+
+    def _facts(self) -> dict[str, str]:
+        facts = {
+            "network": f"{self.config.model} {self.config.method} on {self.config.data}, seed {self.config.seed}",
+            "epochs": f"{len(self.epochs)} of {self.config.epochs}",
+        }
+        if self.epochs:
+            facts["best accuracy"] = f"{max(entry['top1'] for entry in self.epochs):.2f} %"
+        return facts
+
+    def __repr__(self) -> str:
+        return f"Run({self.path}: {', '.join(f'{name} {value}' for name, value in self._facts().items())})"
+
+    def _repr_html_(self) -> str:
+        return notebook.table(f"run in {self.path}", self._facts().items())
 
     @property
     def binary(self) -> bool:

@@ -3,7 +3,6 @@
 import gc
 import shlex
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -35,27 +34,12 @@ from rbnn.training.held_out import split
 from rbnn.training.layer_measures import INITIAL, initial_signs, layer_measures, present_signs, save_signs
 from rbnn.training.log import RunLog
 from rbnn.training.optimizer import create_optimizer, learning_rate, set_learning_rate
+from rbnn.training.progress import Progress, progress_here
+from rbnn.training.result import Result
 from rbnn.training.resume import Stopped, fingerprint, read_stopped
 from rbnn.training.silent_weights import SilentWeights
 from rbnn.training.start import as_it_knows_them, as_the_network_takes_them, start
 from rbnn.training.stopping import Stop, stop_on_signal
-
-
-class Progress:
-    """Whoever wants to watch a run overrides these."""
-
-    def begin(self, config: TrainConfig, steps: int, epoch: int, step: int) -> None:
-        """Training starts, or goes on, at ``step`` of ``epoch``; an epoch has ``steps``."""
-
-    def step(self, images: int, loss: float, top1: float) -> None:
-        """A step is done: so many images, mean loss and accuracy of the epoch so far."""
-
-    def epoch(self, entry: dict[str, Any]) -> None:
-        """An epoch is done and logged."""
-
-    def notice(self, sentence: str) -> None:
-        """Something that the user should know, though the run goes on."""
-        warnings.warn(sentence, stacklevel=2)
 
 
 @dataclass
@@ -68,16 +52,6 @@ class Sums:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a run came to."""
-
-    out: Path
-    best_top1: float
-    last: dict[str, Any]
-    """The log's entry of the last epoch."""
-
-
 Opener = Callable[[Path], checkpoint.Network]
 """Opens what ``start_from`` names."""
 
@@ -85,11 +59,12 @@ Opener = Callable[[Path], checkpoint.Network]
 def train(
     config: TrainConfig, progress: Progress | None = None, open_network: Opener = checkpoint.load_network
 ) -> Result:
-    """Train as ``config`` says; everything worth keeping is in the run directory."""
+    """Train as ``config`` says; everything worth keeping is in the run directory.  A notebook shows a bar, unless
+    ``progress`` says otherwise."""
     _core.keep_freed_memory()  # every step uses the same memory again
     config = with_all_options(config)
     with processes(config.device) as those, run_directory(config, those) as directory:
-        run = _Run(config, directory, those, progress or Progress(), open_network)
+        run = _Run(config, directory, those, progress or progress_here(), open_network)
         gc.freeze()  # what is there now stays: Python need not look through all of torch's objects every few steps
         try:
             with stop_on_signal() as stop:
