@@ -15,7 +15,7 @@ class Completion:
 
     bash, in ~/.bashrc:      eval "$(rbnn completion bash)"
     zsh, in ~/.zshrc:        eval "$(rbnn completion zsh)"
-    fish, once:              rbnn completion fish > ~/.config/fish/completions/rbnn.fish
+    fish, in config.fish:    source (rbnn completion fish | psub)
 
     Print it again after an update, or after installing the extra `train`.
 
