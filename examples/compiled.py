@@ -17,8 +17,10 @@ model = DigitsCNN()
 rbnn.binarize_(model, given.method)
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 schedule = rbnn.BinarySchedule(model, optimizer, given.epochs)
+cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, given.epochs)
 compiled = torch.compile(model, backend=given.backend)
 
+print("the first step waits for the compiler")
 batches = loader(train=True)
 for epoch in range(given.epochs):
     schedule.step(epoch)
@@ -29,6 +31,7 @@ for epoch in range(given.epochs):
         loss.backward()
         optimizer.step()
         total += float(loss.detach())
+    cosine.step()
     print(f"epoch {epoch}: loss {total / len(batches):.3f}")
 
 pack(model, given.out)

@@ -22,6 +22,7 @@ model.to(device)
 parallel = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(parallel.parameters(), 0.1, momentum=0.9)
 schedule = rbnn.BinarySchedule(model, optimizer, given.epochs)
+cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, given.epochs)
 
 pictures = digits(train=True)
 sampler = DistributedSampler(pictures)
@@ -36,6 +37,7 @@ for epoch in range(given.epochs):
         loss.backward()
         optimizer.step()
         total += loss.detach()
+    cosine.step()
     dist.all_reduce(total)
     if dist.get_rank() == 0:
         print(f"epoch {epoch}: loss {float(total) / len(batches) / dist.get_world_size():.3f}")

@@ -17,6 +17,7 @@ rbnn.binarize_(model, given.method)
 model.to(device)
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 schedule = rbnn.BinarySchedule(model, optimizer, given.epochs)
+cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, given.epochs)
 
 batches = loader(train=True)
 for epoch in range(given.epochs):
@@ -29,6 +30,7 @@ for epoch in range(given.epochs):
         loss.backward()  # with float16, through torch.amp.GradScaler
         optimizer.step()
         total += float(loss.detach())
+    cosine.step()
     print(f"epoch {epoch}: loss {total / len(batches):.3f}")
 
 pack(model.cpu(), given.out)
