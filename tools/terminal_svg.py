@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 from html import escape
 from pathlib import Path
 
@@ -20,7 +21,7 @@ COMMANDS = (
     "rbnn predict digits.rbnn seven.png --top 2",
 )
 COLUMNS = 92
-LINE, LETTER, MARGIN, BAR = 20, 8.45, 18, 34
+LINE, LETTER, MARGIN, BAR = 17, 8.45, 18, 34
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
@@ -49,8 +50,8 @@ def _draw_a_seven(path: Path) -> None:
 
 
 def wrapped(line: str) -> list[str]:
-    """As a terminal breaks it: after so many letters."""
-    return [line[start : start + COLUMNS] for start in range(0, max(len(line), 1), COLUMNS)]
+    """In as many lines as it needs; unlike a terminal, between words."""
+    return textwrap.wrap(line, COLUMNS) or [""]
 
 
 def draw(session: list[tuple[str, str]]) -> str:
@@ -72,7 +73,7 @@ def draw(session: list[tuple[str, str]]) -> str:
 text {{ font: 14px {FONT}; white-space: pre; fill: #d6dae0; }}
 .command {{ fill: #8fd19e; font-weight: 600; }}
 </style>
-<rect width="{width}" height="{height}" rx="8" fill="#1d2127"/>
+<rect width="{width}" height="{height}" rx="8" fill="#1d2127" stroke="#4a525e"/>
 <circle cx="20" cy="17" r="5.5" fill="#e0645c"/><circle cx="38" cy="17" r="5.5" fill="#e0b04c"/>
 <circle cx="56" cy="17" r="5.5" fill="#6cb36a"/>
 {lines}

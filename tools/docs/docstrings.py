@@ -30,7 +30,10 @@ def formula(docstring: str) -> str:
         skipped = bool(OPTION.match(line)) or (skipped and line.startswith("  ") and bool(line.strip()))
         if not skipped:
             kept.append(line)
-    return inline_code("\n".join(kept).strip("\n").rstrip(": \n"))
+    paragraphs = "\n".join(kept).strip("\n").split("\n\n")
+    if paragraphs[-1].rstrip().endswith(":"):  # it announces the options
+        paragraphs.pop()
+    return inline_code("\n\n".join(paragraphs))
 
 
 def markdown(docstring: str) -> str:

@@ -56,32 +56,35 @@ def _slope(name: str, of: str) -> NDArray[np.float64]:
 
 def _figure(panels: Sequence[tuple[str, list[Curve]]], label: str) -> str:
     drawings = "".join(_panel(title, curves) for title, curves in panels)
-    return f'<div class="estimators" role="group" aria-label="{escape(label)}">{drawings}</div>'
+    drawn = f'<div class="estimators" role="group" aria-label="{escape(label)}">{drawings}</div>'
+    sharp = any(float(curve.max()) > TALLEST for _, curves in panels for _, curve in curves)
+    return f"{drawn}\n\nDerivatives above {TALLEST:g} are cut off.\n" if sharp else drawn
 
 
 def _panel(title: str, curves: list[Curve]) -> str:
     top = min(TALLEST, max(1.2, *(float(curve.max()) for _, curve in curves)) * 1.08)
     low = min(0.0, *(float(curve.min()) for _, curve in curves)) * 1.08
-    right = WIDTH - 8
+    width, height = WIDTH - 8 - LEFT, HEIGHT - TOP - BOTTOM
+    across = (GRID - GRID[0]) / (GRID[-1] - GRID[0]) * width
 
-    def across(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.interp(values, (GRID[0], GRID[-1]), (LEFT, right))
-
-    def upwards(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.interp(values, (low, top), (HEIGHT - BOTTOM, TOP))
+    def downwards(value: NDArray[np.float64] | float) -> NDArray[np.float64]:
+        return np.asarray((top - value) / (top - low) * height)
 
     parts = [_text("title", LEFT, 14, title)]
     for tick in range(int(np.ceil(low)), int(top) + 1):
-        y = float(upwards(np.array(tick)))
-        parts += [f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/>', _text("tick end", LEFT - 6, y + 4, f"{tick}")]
+        y = TOP + float(downwards(tick))
+        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}h{width}"/>{_text("end", LEFT - 6, y + 4, f"{tick}")}')
     for tick in (-2, -1, 0, 1, 2):
-        parts.append(_text("tick middle", float(across(np.array(tick))), HEIGHT - 10, f"{tick}".replace("-", "−")))
-    for number, (name, curve) in enumerate(curves):
-        points = zip(across(GRID)[::2], upwards(curve)[::2], strict=True)
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline class="curve step-{number}" points="{line}"/>')
-        if name:
-            parts.append(_text(f"key end step-{number}", right, TOP + 12 + 14 * number, name))
+        x = LEFT + (tick - GRID[0]) / (GRID[-1] - GRID[0]) * width
+        parts.append(_text("middle", x, HEIGHT - 10, f"{tick}".replace("-", "−")))
+    # The inner drawing cuts off what is higher than the axis.
+    parts.append(f'<svg x="{LEFT}" y="{TOP}" width="{width}" height="{height}">')
+    for number, (_, curve) in enumerate(curves):
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across[::2], downwards(curve)[::2], strict=True))
+        parts.append(f'<polyline class="curve step-{number}" points="{points}"/>')
+    parts.append("</svg>")
+    for number, (name, _) in enumerate(curves):
+        parts.append(_text(f"end step-{number}", WIDTH - 8, TOP + 12 + 14 * number, name))
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
 
 

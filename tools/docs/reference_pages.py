@@ -6,6 +6,7 @@ import inspect
 import io
 import os
 import sys
+import textwrap
 from unittest import mock
 
 from docstrings import inline_code
@@ -36,7 +37,7 @@ MODULES = (
 )
 """What is documented: the names that users import, and the modules that the other pages name."""
 
-COLUMNS = 96
+COLUMNS = 90
 
 
 def commands() -> dict[str, str]:
@@ -65,7 +66,13 @@ def help_of(*words: str) -> str:
         code = cli.main([*words, "--help"])
     if code != 0:
         raise RuntimeError(f"rbnn {' '.join(words)} --help ended with {code}")
-    return "\n".join(line.rstrip() for line in printed.getvalue().strip("\n").splitlines())
+    # The parser wraps its options, and leaves it to the terminal to wrap the text above them.
+    return "\n".join(_wrapped(line) for line in printed.getvalue().strip("\n").splitlines())
+
+
+def _wrapped(line: str) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line, COLUMNS + 10, subsequent_indent=indent)
 
 
 def _command(name: str) -> str:
