@@ -127,13 +127,14 @@ def navigation(site: Path) -> set[str]:
     return {attributes.get("href", "") for tag, attributes in tags(site / "index.html") if tag == "a"}
 
 
-@pytest.mark.parametrize("name", commands())
-def test_every_command_has_its_page(site: Path, name: str) -> None:
-    page = f"reference/commands/{name}.html"
-    assert page in navigation(site)
-    text = (site / page).read_text(encoding="utf-8")
-    assert f"usage: rbnn {name}" in text
-    assert "--help" in text
+def test_every_command_has_its_page(site: Path) -> None:
+    assert len(commands()) > 12
+    for name in commands():
+        page = f"reference/commands/{name}.html"
+        assert page in navigation(site)
+        text = (site / page).read_text(encoding="utf-8")
+        assert f"usage: rbnn {name}" in text
+        assert "--help" in text
 
 
 def test_every_public_name_has_its_entry(site: Path) -> None:
