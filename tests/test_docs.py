@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import reduce
@@ -10,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from PIL import Image
 
+import rbnn
 from rbnn.functional import ESTIMATORS
 from rbnn.methods import method_names, method_options
+from rbnn.packed import pretrained
 
 ROOT = Path(__file__).parents[1]
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
@@ -120,6 +125,23 @@ def test_the_code_of_your_own_model_md_runs(tmp_path: Path) -> None:
     assert torch == packed
     assert min(torch, signals, vectors) > 85
     assert re.search(r"\{'class': '1', 'probability': 0\.[5-9]", done.stdout)
+
+
+@pytest.mark.parametrize("page", ["pretrained", "pack-and-serve", "fine-tuning", "methods"])
+def test_the_short_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the files that their readers have: packed networks and a picture.  One snippet needs a package of others."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("first.rbnn", "mine.rbnn"):
+        shutil.copy(pretrained.path("resnet20-bireal-cifar10"), name)
+    for name in ("picture.png", "picture.jpg", "cat.jpg"):
+        Image.new("RGB", (40, 40)).save(name)
+    known = {"rbnn": rbnn, "torch": torch, "images": torch.zeros(4, 3, 32, 32)}
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text("utf-8"), re.DOTALL)
+    assert snippets
+    for snippet in snippets:
+        code = compile(snippet, f"{page}.md", "exec")
+        if "fastapi" not in snippet:
+            exec(code, known)
 
 
 def test_the_contents_of_your_own_model_md() -> None:
