@@ -150,6 +150,23 @@ def test_the_contents_of_your_own_model_md() -> None:
     assert re.findall(r"\[[^\]]+\]\(#([\w-]+)\)", OWN_MODEL) == anchors
 
 
+ONNX = (ROOT / "docs" / "onnx.md").read_text(encoding="utf-8")
+
+
+def test_the_code_of_onnx_md_runs(tmp_path: Path) -> None:
+    """From top to bottom, with digits in place of CIFAR-10; the last block is for qonnx (test_qonnx.py)."""
+    *source, last = re.findall(r"```python\n(.*?)```", ONNX, re.DOTALL)
+    assert "qonnx.core" in last
+    code = "\n".join(source).replace("resnet20-bireal-cifar10", "resnet20-bireal-digits").replace("cifar10", "digits")
+    (tmp_path / "page.py").write_text(code, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "page.py"], cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("360 of 360 images have the same class\n")
+
+
 def named(row: str) -> set[str]:
     return set(re.findall(r"`([\w.*]+)`", row))
 

@@ -22,6 +22,7 @@ def test_public_names() -> None:
         "binarize_",
         "create_model",
         "export",
+        "export_onnx",
         "load",
         "penalty",
     ]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, penalty
     from rbnn.packed.session import Session
     from rbnn.schedule import BinarySchedule
+    from rbnn.translating.onnx_file import export_onnx
 
 __version__ = "0.1.0"
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "binarize_",
     "create_model",
     "export",
+    "export_onnx",
     "load",
     "penalty",
 ]
@@ -51,6 +53,7 @@ _LIVES_IN = {
     "binarize_": "convert",
     "create_model": "importing.network",
     "export": "exporting",
+    "export_onnx": "translating.onnx_file",
     "load": "importing.opened",
     "penalty": "nn",
 }

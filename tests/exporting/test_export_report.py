@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rbnn.exporting.report import ExportReport
+from rbnn.packed.export_report import ExportReport
 
 
 def report(near_ties: int, other_images: int, images: int = 4, changed: int | None = None) -> ExportReport:

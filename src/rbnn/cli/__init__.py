@@ -20,6 +20,12 @@ from rbnn.cli._streams import open_missing, say
 from rbnn.errors import ConfigError, RbnnError, UnknownName
 from rbnn.text import visible
 
+EXTRAS = {
+    "torch": "train", "sklearn": "train", "matplotlib": "train", "jinja2": "train", "onnx": "onnx",
+    "onnxruntime": "onnx",
+}  # fmt: skip
+"""Packages that a command may lack, and what brings them."""
+
 
 def commands() -> dict[str, Path]:
     """Every command and its file."""
@@ -93,9 +99,10 @@ def main(argv: list[str] | None = None) -> int:
     except RbnnError as error:
         return _complain(error, debug, 2)
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "sklearn", "matplotlib", "jinja2"):
+        extra = EXTRAS.get(error.name or "")
+        if extra is None:
             return _complain(error, debug, 1)
-        return _complain(RbnnError(f"`rbnn {words[0]}` needs {error.name}: pip install 'rbnn[train]'"), debug, 2)
+        return _complain(RbnnError(f"`rbnn {words[0]}` needs {error.name}: pip install 'rbnn[{extra}]'"), debug, 2)
     except KeyboardInterrupt:
         say("interrupted")
         return 130

@@ -1,4 +1,4 @@
-"""`rbnn export`: pack a trained network into a file of bits, and compare it with torch layer by layer."""
+"""`rbnn export`: pack a trained network into a file of bits or write it as ONNX, compared layer by layer first."""
 
 import json
 import sys
@@ -9,28 +9,39 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from rbnn.cli._packed import refuse_packed
+from rbnn.errors import ConfigError
 from rbnn.files import check_place
+from rbnn.packed.find import find_net, is_packed
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    from rbnn.packed.export_report import ExportReport
+    from rbnn.packed.graph import Graph
     from rbnn.training.checkpoint import Network
 
 
 @dataclass(frozen=True)
 class Export:
-    """Pack a trained network: signs become bits, scales and batch norms are folded.
+    """Pack a trained network: signs become bits, scales and batch norms are folded. Or write it as ONNX.
 
     Before the file is written, the packed network is compared with torch on test images, operation by operation. A
-    difference that rounding does not explain is an error that names the layer, and nothing is written.
+    difference that rounding does not explain is an error that names the layer, and nothing is written. ONNX files are
+    run by ONNX Runtime and compared with the packed network in the same way.
 
-    Example: rbnn export runs/first -o first.rbnn
+    Example: rbnn export runs/first -o first.rbnn --onnx first.onnx
     """
 
     net: tyro.conf.Positional[Path]
-    """Run directory (its best epoch) or checkpoint."""
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-    """The file to write."""
+    """Run directory (its best epoch) or checkpoint; without -o also a packed file or a pretrained network's name."""
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """The packed file to write."""
+    onnx: Path | None = None
+    """The ONNX file to write: standard operators, weights as bits."""
+    qonnx: Path | None = None
+    """The QONNX file to write: signs by BipolarQuant, for FINN and hls4ml."""
     data_dir: Path = Path("data")
     """Directory of the data sets. The comparison uses test images from it, or random images if there are none."""
     images: int = 4
@@ -42,30 +53,82 @@ class Export:
     json: bool = False
     """Print JSON with the keys path, bytes, pictures (test or random), images, binary_layers, float_layers, signs,
     near_ties (signs that differ), images_with_near_ties, largest_difference, answer_difference,
-    changed_by_int8 (pictures) and layers (name, kind, difference, signs, near_ties)."""
+    changed_by_int8 (pictures), beside (what it was compared with) and layers (name, kind, difference, signs,
+    near_ties); under the keys onnx and qonnx the same of those files."""
 
 
 def run(options: Export) -> None:
     """Export and say what came of it."""
-    import rbnn
-    from rbnn.errors import ConfigError
-    from rbnn.training.checkpoint import load_network
-
     if not 1 <= options.images <= 100:
         raise ConfigError(f"--images takes 1 to 100, got {options.images}")
-    refuse_packed(options.net, "export takes a run directory or checkpoint")
-    check_place(options.output)  # before anything is said about pictures
+    _check_places(options)
+    path = find_net(options.net)
+    if options.output is None and is_packed(path):
+        pictures, reports = "random", _from_packed(options, path)
+    else:
+        pictures, reports = _from_checkpoint(options)
+    if options.json:
+        said = {name: asdict(report) | {"path": str(report.path)} for name, report in reports.items()}
+        print(json.dumps(said.pop("packed", {}) | {"pictures": pictures} | said))
+    else:
+        print("\n".join(map(str, reports.values())))
+
+
+def _check_places(options: Export) -> None:
+    """Before anything is said about pictures."""
+    places = [each for each in (options.output, options.onnx, options.qonnx) if each is not None]
+    if not places:
+        raise ConfigError("name a file to write: -o FILE, --onnx FILE or --qonnx FILE")
+    if len({each.resolve() for each in places}) < len(places):
+        raise ConfigError("-o, --onnx and --qonnx write different files: give each a name of its own")
+    if options.output is not None:
+        refuse_packed(options.net, "export takes a run directory or checkpoint, and a packed one without -o")
+    if len(places) > (options.output is not None):
+        from rbnn.translating.onnx_file import need_packages
+
+        need_packages()
+    for each in places:
+        check_place(each)
+
+
+def _from_packed(options: Export, path: Path) -> "dict[str, ExportReport]":
+    from rbnn.packed import file as packfile
+    from rbnn.translating.onnx_file import noise
+
+    if "int8" in (options.stem, options.float_layers):
+        raise ConfigError(f"{options.net} is packed already: --stem and --float-layers are for a run or checkpoint")
+    graph = packfile.read(path)
+    return _write_onnx(options, graph, noise(graph, options.images))
+
+
+def _from_checkpoint(options: Export) -> "tuple[str, dict[str, ExportReport]]":
+    """Which pictures were compared, and what came of each file."""
+    import rbnn
+    from rbnn.exporting import packed
+    from rbnn.packed import file as packfile
+    from rbnn.training.checkpoint import load_network
+
     network = load_network(options.net)
     pictures, images = _pictures(options, network)
     contract = network.contract
-    report = rbnn.export(
-        network.model, options.output, images, contract.mean, contract.std, contract.classes,
-        stem=options.stem, float_layers=options.float_layers,
-    )  # fmt: skip
-    if options.json:
-        print(json.dumps(asdict(report) | {"path": str(report.path), "pictures": pictures}))
-    else:
-        print(report)
+    given = images, contract.mean, contract.std, contract.classes
+    stem, float_layers = options.stem, options.float_layers
+    if options.output is None:
+        graph = packed(network.model, *given, stem=stem, float_layers=float_layers).graph
+        return pictures, _write_onnx(options, graph, images.numpy())
+    report = rbnn.export(network.model, options.output, *given, stem=stem, float_layers=float_layers)
+    return pictures, {"packed": report} | _write_onnx(options, packfile.read(options.output), images.numpy())
+
+
+def _write_onnx(options: Export, graph: "Graph", images: "NDArray[np.float32]") -> "dict[str, ExportReport]":
+    from rbnn.translating import onnx_file
+
+    places = {"onnx": options.onnx, "qonnx": options.qonnx}
+    return {
+        form: onnx_file.write(graph, path, images, qonnx=form == "qonnx")
+        for form, path in places.items()
+        if path is not None
+    }
 
 
 def _pictures(options: Export, network: "Network") -> "tuple[str, Tensor]":

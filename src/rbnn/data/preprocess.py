@@ -136,6 +136,11 @@ def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[
     return offset.astype(np.float32), scale.astype(np.float32)
 
 
+def shorter_side(size: int) -> int:
+    """What a picture is scaled to before its middle of this size is cut out."""
+    return size if size < MARGIN_FROM else size * 256 // 224
+
+
 def picture(source: Source, size: int, channels: int) -> Picture:
     """A picture as validation sees it: (size, size, channels)."""
     image = decode(source)
@@ -143,7 +148,7 @@ def picture(source: Source, size: int, channels: int) -> Picture:
         image = np.asarray(Image.fromarray(image).convert("L"))[..., None]
     elif channels != 3:
         raise ConfigError(f"pictures have 1 or 3 channels, not {channels}")
-    shorter = size if size < MARGIN_FROM else size * 256 // 224
+    shorter = shorter_side(size)
     height, width = image.shape[:2]
     if shorter * (shorter * max(height, width) // min(height, width)) > MAX_PIXELS:
         raise DataError(

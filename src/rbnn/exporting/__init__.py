@@ -10,16 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from rbnn.errors import ExportError
-from rbnn.exporting.check import Comparison, compare
+from rbnn.exporting.check import compare
 from rbnn.exporting.draft import Draft
 from rbnn.exporting.fuse import fuse
 from rbnn.exporting.int8 import Rounding
 from rbnn.exporting.lower import lower
-from rbnn.exporting.report import ExportReport
 from rbnn.exporting.thresholds import use_thresholds
 from rbnn.exporting.trace import Traced, trace
 from rbnn.files import check_place
 from rbnn.packed import file as packfile
+from rbnn.packed.comparison import Comparison
+from rbnn.packed.export_report import ExportReport
 from rbnn.packed.graph import Graph, Input
 from rbnn.schedule import changed_behind_the_schedule
 

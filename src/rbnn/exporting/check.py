@@ -1,6 +1,6 @@
 """The packed network against torch, operation by operation, each fed the values that torch has there."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,49 +12,19 @@ from torch import Tensor
 from rbnn.errors import ExportError
 from rbnn.exporting.draft import Array, TorchValue, pictures
 from rbnn.packed import oracle
+from rbnn.packed.comparison import (
+    ANSWER_DIFFERENCE,
+    FLOAT_DIFFERENCE,
+    NEAR_TIE,
+    Compared,
+    Comparison,
+    average_rounds,
+)
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Buffer, Operation
 from rbnn.packed.session import Session
 
-NEAR_TIE = 4e-6
-"""A sign may differ where |x − threshold| is at most this times max|x| of the picture."""
-
-FLOAT_DIFFERENCE = 5e-5
-"""Largest difference of a float value, times max|x| of the picture: sums in another order, affines folded."""
-
-ANSWER_DIFFERENCE = 1e-3
-"""Largest difference of an answer for a picture none of whose signs differ, times its largest value or 1."""
-
-AVERAGES = ("mean", "avg_pool", "adaptive_avg_pool")
-FLOAT_STEP = 2.0**-24
-"""By so much torch, which averages in float32, may round at each addition; the engine averages in double."""
-
 ACCUMULATORS = "accumulators of "
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One operation beside torch."""
-
-    name: str
-    kind: str
-    difference: float
-    """Largest difference of its float values, relative to the largest value of the picture."""
-    signs: int
-    near_ties: int
-    """Signs that differ, each where the value nearly is the threshold."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All operations that torch has something to compare with, and the network as a whole."""
-
-    operations: list[Compared]
-    images: int
-    images_with_near_ties: int
-    """Images in which a sign differs when the packed network runs by itself."""
-    answer_difference: float
-    """Largest difference of the answers, over the other images."""
 
 
 def compare(graph: Graph, torch_values: dict[str, TorchValue], images: Tensor, answers: Tensor) -> Comparison:
@@ -138,17 +108,8 @@ def _largest(values: Array) -> Array:
     return np.asarray(np.abs(values).max((1, 2, 3), keepdims=True), np.float64)
 
 
-def _torch_rounds(graph: Graph, operation: Operation) -> float:
-    """How far torch may be from the exact average, relative to the largest value."""
-    if operation.kind not in AVERAGES:
-        return 0.0
-    before, after = graph.buffers[operation.inputs["x"]].shape, graph.buffers[operation.outputs["float"]].shape
-    taps = np.prod(operation.attributes.get("kernel") or [np.prod(before) // np.prod(after)])
-    return float(taps) * FLOAT_STEP
-
-
 def _float_difference(graph: Graph, operation: Operation, wanted: Array, got: Array) -> float:
-    allowed = FLOAT_DIFFERENCE + _torch_rounds(graph, operation)
+    allowed = FLOAT_DIFFERENCE + average_rounds(graph, operation)
     apart = np.abs(wanted.astype(np.float64) - got) / np.maximum(_largest(wanted), 1e-30)
     worst = float(apart.max(initial=0.0))
     if not worst <= allowed:
@@ -185,7 +146,7 @@ def _whole(
     wanted, got = answers.numpy().reshape(len(pixels), -1), session(pixels).reshape(len(pixels), -1)
     apart = np.abs(wanted.astype(np.float64) - got).max(1) / np.maximum(np.abs(wanted).max(1), 1)
     worst = float(apart[same].max(initial=0.0))
-    allowed = ANSWER_DIFFERENCE + max((_torch_rounds(graph, each) for each in graph.operations), default=0.0)
+    allowed = ANSWER_DIFFERENCE + max((average_rounds(graph, each) for each in graph.operations), default=0.0)
     if not worst <= allowed:
         raise ExportError(
             f"the packed network's answers differ from torch's by {worst:.2g} although no sign does: expected at most "

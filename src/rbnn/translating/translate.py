@@ -1,4 +1,4 @@
-"""A graph in the words of another engine.
+"""A graph in the words of another engine or format.
 
 `translate` walks the operations once; a `Builder` says what each primitive is called there.  Pictures are N×C×H×W.
 """
@@ -10,9 +10,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rbnn.errors import ExportError
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
 from rbnn.packed.oracle import unpack
+from rbnn.text import quoted
 
 Array = NDArray[Any]
 V = TypeVar("V")
@@ -27,31 +29,62 @@ class Window:
     padding: tuple[int, int]
     dilation: tuple[int, int]
     ceil: bool
+    end: tuple[int, int]
+    """Padding below and on the right: ``padding``, or more where a ceiled window sees beyond it."""
 
     @classmethod
-    def of(cls, operation: Operation) -> "Window":
+    def of(cls, operation: Operation, graph: Graph) -> "Window":
         given = operation.attributes
-        kernel = tuple(given["kernel"])
-        step = (1, 1) if operation.kind in ("float_conv", "binary_conv") else kernel
-        return cls(
-            kernel,
-            tuple(given.get("stride", step)),
-            tuple(given.get("padding", (0, 0))),
-            tuple(given.get("dilation", (1, 1))),
-            bool(given.get("ceil", False)),
+        kernel: tuple[int, int] = tuple(given["kernel"])
+        step = (1, 1) if operation.kind.endswith("_conv") else kernel
+        stride, padding = tuple(given.get("stride", step)), tuple(given.get("padding", (0, 0)))
+        dilation = tuple(given.get("dilation", (1, 1)))
+        before = graph.buffers[operation.inputs["x"]].shape[:2]
+        after = graph.buffers[next(iter(operation.outputs.values()))].shape[:2]
+        end = tuple(
+            max(p, (count - 1) * s + d * (k - 1) + 1 - side - p)
+            for side, count, k, s, p, d in zip(before, after, kernel, stride, padding, dilation, strict=True)
         )
+        return cls(kernel, stride, padding, dilation, bool(given.get("ceil", False)), end)
+
+    @classmethod
+    def tiles(cls, kernel: tuple[int, int]) -> "Window":
+        """One beside the other."""
+        return cls(kernel, kernel, (0, 0), (1, 1), False, (0, 0))
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Weights (O, C, kh, kw), float32 or int8, each filter times its scale."""
+
+    values: Array
+    scale: Array | None = None
+
+    @property
+    def numbers(self) -> Array:
+        """As float32, with the scale in them, as every engine would fold it."""
+        numbers = self.values.astype(np.float32)
+        return np.ascontiguousarray(numbers if self.scale is None else numbers * self.scale[:, None, None, None])
 
 
 class Builder(Protocol[V]):
     """The primitives of an engine.  ``V`` is its handle of a value."""
 
+    layer: str
+    """The operation that is being translated, for those who name things."""
+
     def constant(self, array: Array) -> V: ...
-    def conv(self, x: V, weight: Array, bias: Array | None, window: Window, groups: int) -> V: ...
-    def linear(self, x: V, weight: Array, bias: Array | None) -> V:
-        """(N, C, 1, 1) → (N, O, 1, 1), weight (O, C)"""
+    def repeat(self, picture: Array) -> V:
+        """The same picture, (1, C, H, W), for each of the batch."""
+        ...
+
+    def conv(self, x: V, filters: Filters, bias: Array | None, window: Window, groups: int) -> V: ...
+    def linear(self, x: V, filters: Filters, bias: Array | None) -> V:
+        """(N, C, 1, 1) → (N, O, 1, 1), filters of one tap"""
         ...
 
     def add(self, a: V, b: V) -> V: ...
+    def subtract(self, a: V, b: V) -> V: ...
     def multiply(self, a: V, b: V) -> V: ...
     def activation(self, x: V, name: str, numbers: Sequence[float], slope: Array | None) -> V: ...
     def max_pool(self, x: V, window: Window) -> V: ...
@@ -61,24 +94,31 @@ class Builder(Protocol[V]):
         ...
 
     def concat(self, values: Sequence[V], axis: int) -> V: ...
-    def reshape(self, x: V, shape: tuple[int, ...]) -> V: ...
+    def reshape(self, x: V, shape: tuple[int, int, int]) -> V:
+        """Each picture of the batch."""
+        ...
+
     def transpose(self, x: V, axes: tuple[int, ...]) -> V: ...
     def slice(self, x: V, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> V:
         """Channels, rows and columns."""
         ...
 
     def pad(self, x: V, before: Sequence[int], after: Sequence[int], value: float) -> V: ...
+    def round_to_bytes(self, x: V) -> V:
+        """The nearest whole numbers (of two as near, the even one) within 0 … 255."""
+        ...
+
     def binarize(self, x: V, level: Array) -> V:
         """What ``binary_conv`` takes: whether x is above the level of its channel, (1, C, 1, 1)."""
         ...
 
     def binary_conv(self, x: V, weight: Array, window: Window, pad: int) -> V:
-        """Whole numbers: padded taps count as ``pad``."""
+        """Whole numbers: weights ±1, (O, C, kh, kw); padded taps count as ``pad``."""
         ...
 
 
 @dataclass
-class _Signs:
+class Signs:
     """Bits, as the values that they are the signs of: pools can then work on those."""
 
     value: Any
@@ -88,13 +128,13 @@ class _Signs:
     """What binary convolutions take, once one of them has asked."""
 
 
-def translate(graph: Graph, builder: Builder[V], image: V, batch: int) -> V:
-    """The graph's output, made from ``image``."""
+def translate(graph: Graph, builder: Builder[V], image: V) -> dict[str, V | Signs]:
+    """What the graph's buffers are there, made from ``image``."""
     values: dict[str, Any] = {graph.input.buffer: image}
     for operation in graph.operations:
-        _Step(graph, builder, operation, values, batch).run()
-    answer: V = values[graph.output]
-    return answer
+        builder.layer = operation.name
+        _Step(graph, builder, operation, values).run()
+    return values
 
 
 def _columns(array: Array) -> Array:
@@ -108,16 +148,21 @@ class _Step:
     builder: Builder[Any]
     operation: Operation
     values: dict[str, Any]
-    batch: int
 
     def run(self) -> None:
         operation = self.operation
-        made = getattr(self, f"_{operation.kind}")()
+        write = getattr(self, f"_{operation.kind}", None)
+        if write is None:
+            raise ExportError(
+                f"operation {quoted(operation.name)} ({operation.kind}) has no translation: other engines and formats "
+                "cannot be given this network"
+            )
+        made = write()
         for role, name in operation.outputs.items():
             self.values[name] = made
-            if role == "bits" and not isinstance(made, _Signs):
+            if role == "bits" and not isinstance(made, Signs):
                 level = self.tensor("level")
-                self.values[name] = _Signs(made, _columns(np.zeros(1) if level is None else level))
+                self.values[name] = Signs(made, _columns(np.zeros(1) if level is None else level))
 
     def input(self, role: str) -> Any:
         return self.values[self.operation.inputs[role]]
@@ -128,12 +173,16 @@ class _Step:
     def tensor(self, role: str) -> Array | None:
         return self.operation.tensors.get(role)
 
+    def window(self) -> Window:
+        return Window.of(self.operation, self.graph)
+
     def affine(self, x: Any) -> Any:
-        """x · scale + shift, as far as there are such tensors."""
+        """scale · x + shift, as far as there are such tensors.  The constant stands first: ONNX Runtime folds one that
+        stands behind a convolution into its weights, and sums of signs would no longer be whole numbers."""
         for role, combine in (("scale", self.builder.multiply), ("shift", self.builder.add)):
             numbers = self.tensor(role)
             if numbers is not None:
-                x = combine(x, self.builder.constant(_columns(numbers)))
+                x = combine(self.builder.constant(_columns(numbers)), x)
         return x
 
     def finish(self, x: Any) -> Any:
@@ -148,21 +197,29 @@ class _Step:
         return self.builder.activation(x, name, numbers, self.tensor("slope"))
 
     def _float_conv(self) -> Any:
-        """The scale goes into the weights and the shift becomes the bias, as every engine would fold them."""
-        weight, scale, shift = (self.tensor(role) for role in ("weight", "scale", "shift"))
+        """The scale goes to the weights and the shift becomes the bias, as every engine would fold them."""
+        weight, shift = self.tensor("weight"), self.tensor("shift")
         assert weight is not None
-        weight = weight.astype(np.float32).transpose(0, 3, 1, 2)
-        if scale is not None:
-            weight = weight * scale[:, None, None, None]
-        groups, window = self.operation.attributes.get("groups", 1), Window.of(self.operation)
+        filters = Filters(weight.transpose(0, 3, 1, 2), self.tensor("scale"))
+        groups, window = self.operation.attributes.get("groups", 1), self.window()
         if self.shape("x")[:2] == window.kernel == (1, 1) and groups == 1 and window.padding == (0, 0):
-            return self.finish(self.builder.linear(self.input("x"), weight[:, :, 0, 0], shift))
-        return self.finish(
-            self.builder.conv(self.input("x"), np.ascontiguousarray(weight), shift, window, groups)
-        )  # fmt: skip
+            return self.finish(self.builder.linear(self.input("x"), filters, shift))
+        return self.finish(self.builder.conv(self.input("x"), filters, shift, window, groups))
+
+    def _int8_conv(self) -> Any:
+        """Σ w·(u − zero) over the taps inside the picture, in floats."""
+        x, zero, weight = self.input("x"), self.tensor("zero"), self.tensor("weight")
+        assert weight is not None
+        if zero is not None:
+            x = self.builder.subtract(x, self.builder.constant(_columns(zero)))
+        filters = Filters(weight.transpose(0, 3, 1, 2))
+        return self.finish(self.affine(self.builder.conv(x, filters, None, self.window(), 1)))
+
+    def _quantize(self) -> Any:
+        return self.builder.round_to_bytes(self.affine(self.input("x")))
 
     def _binary_conv(self) -> Any:
-        signs: _Signs = self.input("x")
+        signs: Signs = self.input("x")
         channels = self.shape("x")[2]
         if signs.binarized is None:
             signs.binarized = self.builder.binarize(signs.value, np.broadcast_to(signs.level, (1, channels, 1, 1)))
@@ -170,30 +227,27 @@ class _Step:
         assert packed is not None
         weight = unpack(packed, channels).transpose(0, 3, 1, 2)
         pad = self.operation.attributes.get("pad", 0)
-        sums = self.builder.binary_conv(signs.binarized, weight, Window.of(self.operation), pad)
+        sums = self.builder.binary_conv(signs.binarized, weight, self.window(), pad)
         threshold = self.tensor("threshold")
         if threshold is not None:
-            return _Signs(sums, _columns(threshold))
+            return Signs(sums, _columns(threshold))
         return self.finish(self.affine(sums))
 
     def _pack(self) -> Any:
         x, level = self.affine(self.input("x")), self.operation.attributes.get("level", 0.0)
         if level == "mean":
-            turned = self.builder.multiply(
-                self.builder.reduce(x, "mean", (1, 2, 3)), self.builder.constant(_columns(-np.ones(1)))
-            )
-            return self.builder.add(x, turned)
+            return self.builder.subtract(x, self.builder.reduce(x, "mean", (1, 2, 3)))
         numbers = self.tensor("level")
-        return _Signs(x, _columns(np.full(1, level) if numbers is None else numbers))
+        return Signs(x, _columns(np.full(1, level) if numbers is None else numbers))
 
     def _max_pool_bits(self) -> Any:
         signs, packed = self.input("x"), self.tensor("invert")
         value, turn = signs.value, None
         if packed is not None and packed.any():
             turn = self.builder.constant(_columns(-unpack(packed, self.shape("x")[2])))
-            value = self.builder.multiply(value, turn)
-        value = self.builder.max_pool(value, Window.of(self.operation))
-        return _Signs(value if turn is None else self.builder.multiply(value, turn), signs.level)
+            value = self.builder.multiply(turn, value)
+        value = self.builder.max_pool(value, self.window())
+        return Signs(value if turn is None else self.builder.multiply(value, turn), signs.level)
 
     def _affine(self) -> Any:
         return self.affine(self.input("x"))
@@ -202,11 +256,11 @@ class _Step:
         return self.activate(self.input("x"))
 
     def _max_pool(self) -> Any:
-        return self.builder.max_pool(self.input("x"), Window.of(self.operation))
+        return self.builder.max_pool(self.input("x"), self.window())
 
     def _avg_pool(self) -> Any:
         count_padding = self.operation.attributes.get("count_padding", True)
-        return self.builder.avg_pool(self.input("x"), Window.of(self.operation), count_padding)
+        return self.builder.avg_pool(self.input("x"), self.window(), count_padding)
 
     def _adaptive_max_pool(self) -> Any:
         return self.adaptive("max")
@@ -217,6 +271,9 @@ class _Step:
     def adaptive(self, how: str) -> Any:
         """Cell (i, j) is taken from rows ⌊i·H/h⌋ … ⌈(i + 1)·H/h⌉ and the columns alike."""
         (height, width, channels), (rows, columns) = self.shape("x"), self.operation.attributes["size"]
+        if height % rows == width % columns == 0:
+            tiles = Window.tiles((height // rows, width // columns))
+            return self.pool(how, tiles)
         lines = []
         for i in range(rows):
             cells = []
@@ -227,6 +284,11 @@ class _Step:
                 cells.append(self.builder.reduce(part, how, (2, 3)))
             lines.append(self.builder.concat(cells, 3))
         return self.builder.concat(lines, 2)
+
+    def pool(self, how: str, window: Window) -> Any:
+        if how == "max":
+            return self.builder.max_pool(self.input("x"), window)
+        return self.builder.avg_pool(self.input("x"), window, True)
 
     def _mean(self) -> Any:
         axes = (2, 3) if self.operation.attributes["over"] == "hw" else (1,)
@@ -245,8 +307,8 @@ class _Step:
         height, width, channels = self.graph.buffers[self.operation.outputs["float"]].shape
         x = self.input("x")
         if self.operation.attributes["order"] == "chw":
-            return self.builder.reshape(x, (self.batch, channels, height, width))
-        x = self.builder.reshape(self.builder.transpose(x, (0, 2, 3, 1)), (self.batch, height, width, channels))
+            return self.builder.reshape(x, (channels, height, width))
+        x = self.builder.reshape(self.builder.transpose(x, (0, 2, 3, 1)), (height, width, channels))
         return self.builder.transpose(x, (0, 3, 1, 2))
 
     def _slice(self) -> Any:
@@ -265,4 +327,4 @@ class _Step:
     def _constant(self) -> Any:
         value = self.tensor("value")
         assert value is not None
-        return self.builder.constant(np.repeat(value.transpose(2, 0, 1)[None], self.batch, 0))
+        return self.builder.repeat(value.transpose(2, 0, 1)[None])

@@ -69,7 +69,7 @@ def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> It
         return
     from rbnn.translating.onnx_model import to_onnx
 
-    whole = to_onnx(twin, len(images)).SerializeToString()
+    whole = to_onnx(twin, len(images), engine_order=False).model.SerializeToString()
     small = _int8(whole, images)
     if "onnxruntime" in engines:
         yield Contender("onnxruntime", "float32", _onnxruntime(whole, images, threads))

@@ -15,7 +15,7 @@ from openvino import opset1, opset14
 
 from rbnn.bench.rivals.amx import avoid_deadly_amx
 from rbnn.packed.graph import Graph
-from rbnn.translating.translate import Array, Window, translate
+from rbnn.translating.translate import Array, Filters, Window, translate
 
 
 @cache
@@ -30,16 +30,26 @@ def to_openvino(graph: Graph, batch: int) -> Any:
     """The ``ov.Model`` that takes (batch, C, H, W) and gives (batch, O, H', W')."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
     image = opset14.parameter([batch, channels, height, width], np.float32)
-    return ov.Model([translate(graph, _Nodes(), image, batch)], [image], "rbnn")
+    values = translate(graph, _Nodes(batch), image)
+    return ov.Model([values[graph.output]], [image], "rbnn")
 
 
 class _Nodes:
     """A builder whose values are nodes of OpenVINO."""
 
+    layer = ""
+
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+
     def constant(self, array: Array) -> Any:
         return opset14.constant(np.array(array, order="C"))
 
-    def conv(self, x: Any, weight: Array, bias: Array | None, window: Window, groups: int) -> Any:
+    def repeat(self, picture: Array) -> Any:
+        return self.constant(np.repeat(picture, self.batch, 0))
+
+    def conv(self, x: Any, filters: Filters, bias: Array | None, window: Window, groups: int) -> Any:
+        weight = filters.numbers
         if groups == 1:
             y = opset14.convolution(x, self.constant(weight), *_window(window))
         else:
@@ -47,15 +57,18 @@ class _Nodes:
             y = opset14.group_convolution(x, self.constant(grouped), *_window(window))
         return y if bias is None else opset14.add(y, self.constant(bias.reshape(1, -1, 1, 1)))
 
-    def linear(self, x: Any, weight: Array, bias: Array | None) -> Any:
+    def linear(self, x: Any, filters: Filters, bias: Array | None) -> Any:
         flat = opset14.squeeze(x, self.constant(np.array([2, 3])))
-        y = opset14.matmul(flat, self.constant(weight), False, True)
+        y = opset14.matmul(flat, self.constant(filters.numbers[:, :, 0, 0]), False, True)
         if bias is not None:
             y = opset14.add(y, self.constant(bias.reshape(1, -1)))
         return opset14.unsqueeze(y, self.constant(np.array([2, 3])))
 
     def add(self, a: Any, b: Any) -> Any:
         return opset14.add(a, b)
+
+    def subtract(self, a: Any, b: Any) -> Any:
+        return opset14.subtract(a, b)
 
     def multiply(self, a: Any, b: Any) -> Any:
         return opset14.multiply(a, b)
@@ -90,8 +103,8 @@ class _Nodes:
     def concat(self, values: Sequence[Any], axis: int) -> Any:
         return opset14.concat(list(values), axis)
 
-    def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
-        return opset14.reshape(x, self.constant(np.array(shape)), False)
+    def reshape(self, x: Any, shape: tuple[int, int, int]) -> Any:
+        return opset14.reshape(x, self.constant(np.array([self.batch, *shape])), False)
 
     def transpose(self, x: Any, axes: tuple[int, ...]) -> Any:
         return opset14.transpose(x, self.constant(np.array(axes)))
@@ -103,6 +116,9 @@ class _Nodes:
     def pad(self, x: Any, before: Sequence[int], after: Sequence[int], value: float) -> Any:
         margins = [self.constant(np.array([0, *each])) for each in (before, after)]
         return opset14.pad(x, *margins, "constant", self.constant(np.array(value, np.float32)))
+
+    def round_to_bytes(self, x: Any) -> Any:
+        return opset14.clamp(opset14.round(x, "half_to_even"), 0.0, 255.0)
 
     def binarize(self, x: Any, level: Array) -> Any:
         low, high = (self.constant(np.full((1, 1, 1, 1), number, np.float32)) for number in (0, 1))

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import fx
 
 from rbnn.packed.graph import Graph
-from rbnn.translating.translate import Array, Window, translate
+from rbnn.translating.translate import Array, Filters, Window, translate
 
 
 def to_torch(graph: Graph, batch: int) -> fx.GraphModule:
     """The module that takes (batch, C, H, W) and gives (batch, O, H', W')."""
-    builder = _Calls()
-    answer = translate(graph, builder, builder.graph.placeholder("image"), batch)
-    builder.graph.output(answer)
+    builder = _Calls(batch)
+    values = translate(graph, builder, builder.graph.placeholder("image"))
+    builder.graph.output(values[graph.output])  # type: ignore[arg-type]
     root = torch.nn.Module()
     for name, tensor in builder.tensors.items():
         root.register_buffer(name, tensor)
@@ -27,7 +27,10 @@ def to_torch(graph: Graph, batch: int) -> fx.GraphModule:
 class _Calls:
     """A builder whose values are nodes of a torch.fx graph."""
 
-    def __init__(self) -> None:
+    layer = ""
+
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
         self.graph = fx.Graph()
         self.tensors: dict[str, torch.Tensor] = {}
 
@@ -39,11 +42,15 @@ class _Calls:
         self.tensors[name] = torch.from_numpy(np.array(array))
         return self.graph.get_attr(name)
 
-    def conv(self, x: fx.Node, weight: Array, bias: Array | None, window: Window, groups: int) -> fx.Node:
-        numbers = window.stride, window.padding, window.dilation, groups
-        return self.call(F.conv2d, x, self.constant(weight), self.optional(bias), *numbers)
+    def repeat(self, picture: Array) -> fx.Node:
+        return self.constant(np.repeat(picture, self.batch, 0))
 
-    def linear(self, x: fx.Node, weight: Array, bias: Array | None) -> fx.Node:
+    def conv(self, x: fx.Node, filters: Filters, bias: Array | None, window: Window, groups: int) -> fx.Node:
+        numbers = window.stride, window.padding, window.dilation, groups
+        return self.call(F.conv2d, x, self.constant(filters.numbers), self.optional(bias), *numbers)
+
+    def linear(self, x: fx.Node, filters: Filters, bias: Array | None) -> fx.Node:
+        weight = filters.numbers[:, :, 0, 0]
         answer = self.call(F.linear, self.call(torch.flatten, x, 1), self.constant(weight), self.optional(bias))
         return self.call(torch.reshape, answer, (-1, len(weight), 1, 1))
 
@@ -52,6 +59,9 @@ class _Calls:
 
     def add(self, a: fx.Node, b: fx.Node) -> fx.Node:
         return self.call(torch.add, a, b)
+
+    def subtract(self, a: fx.Node, b: fx.Node) -> fx.Node:
+        return self.call(torch.sub, a, b)
 
     def multiply(self, a: fx.Node, b: fx.Node) -> fx.Node:
         return self.call(torch.mul, a, b)
@@ -79,8 +89,8 @@ class _Calls:
     def concat(self, values: Sequence[fx.Node], axis: int) -> fx.Node:
         return self.call(torch.cat, list(values), axis)
 
-    def reshape(self, x: fx.Node, shape: tuple[int, ...]) -> fx.Node:
-        return self.call(torch.reshape, x, shape)
+    def reshape(self, x: fx.Node, shape: tuple[int, int, int]) -> fx.Node:
+        return self.call(torch.reshape, x, (-1, *shape))
 
     def transpose(self, x: fx.Node, axes: tuple[int, ...]) -> fx.Node:
         return self.call(torch.permute, x, axes)
@@ -93,6 +103,9 @@ class _Calls:
         last_axis_first = [side for pair in reversed(list(zip(before, after, strict=True))) for side in pair]
         return self.call(F.pad, x, last_axis_first, "constant", value)
 
+    def round_to_bytes(self, x: fx.Node) -> fx.Node:
+        return self.call(torch.clamp, self.call(torch.round, x), 0, 255)
+
     def binarize(self, x: fx.Node, level: Array) -> fx.Node:
         """Numbers −1 and 1: torch has no bits."""
         return self.call(torch.where, self.call(torch.gt, x, self.constant(level)), 1.0, -1.0)
@@ -101,4 +114,4 @@ class _Calls:
         if pad:
             margins = 0, *window.padding
             x, window = self.pad(x, margins, margins, pad), replace(window, padding=(0, 0))
-        return self.conv(x, weight, None, window, 1)
+        return self.conv(x, Filters(weight), None, window, 1)

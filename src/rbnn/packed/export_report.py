@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rbnn import notebook
-from rbnn.exporting.check import Compared, Comparison
+from rbnn.packed.comparison import Compared, Comparison
 from rbnn.packed.graph import Graph
 from rbnn.text import plural
 
 
 @dataclass(frozen=True, repr=False)
 class ExportReport:
-    """A packed network, written and compared with torch."""
+    """A network, written and compared with what it was made from."""
 
     path: Path
     bytes: int
@@ -19,24 +19,28 @@ class ExportReport:
     binary_layers: int
     float_layers: int
     layers: list[Compared]
-    """Every operation that torch has a counterpart of, in the order in which they run."""
+    """Every operation that has a counterpart there, in the order in which they run."""
     images: int
     """Pictures that were compared."""
     signs: int
-    """Signs that were compared, each operation fed torch's own values."""
+    """Signs that were compared, each operation fed the values that it was made from."""
     near_ties: int
     """Of these, signs that differ; each where its value nearly is the threshold."""
     images_with_near_ties: int
-    """Pictures in which a sign differs when the packed network runs by itself."""
+    """Pictures in which a sign differs when the written network runs by itself."""
     largest_difference: float
     """Of a float value of any layer, relative to the largest value of its picture."""
     answer_difference: float
     """Of the answers to pictures in which no sign differs."""
     changed_by_int8: int | None
     """Pictures whose largest answer is another since float layers are int8; None where none is."""
+    beside: str = "torch"
+    """What it was made from and compared with."""
 
     @classmethod
-    def of(cls, path: Path, graph: Graph, comparison: Comparison, changed_by_int8: int | None) -> "ExportReport":
+    def of(
+        cls, path: Path, graph: Graph, comparison: Comparison, changed_by_int8: int | None, beside: str = "torch"
+    ) -> "ExportReport":
         layers = comparison.operations
         kinds = [operation.kind for operation in graph.operations]
         return cls(
@@ -52,6 +56,7 @@ class ExportReport:
             max((layer.difference for layer in layers), default=0.0),
             comparison.answer_difference,
             changed_by_int8,
+            beside,
         )
 
     def _facts(self) -> dict[str, str]:
@@ -68,7 +73,7 @@ class ExportReport:
         found = {
             str(self.path): f"{self.bytes:,} bytes, {self.binary_layers} binary, {self.float_layers} float "
             "convolutions",
-            "layer by layer beside torch": f"{signs}; floats differ by at most {self.largest_difference:.1g} of the "
+            f"layer by layer beside {self.beside}": f"{signs}; floats differ by at most {self.largest_difference:.1g} of the "
             "largest value",
             "by itself": whole,
         }

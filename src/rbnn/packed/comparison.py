@@ -1,0 +1,55 @@
+"""Two forms of a network beside each other: how far they may be apart, and what is said of each operation."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Operation
+
+NEAR_TIE = 4e-6
+"""A sign may differ where |x − threshold| is at most this times max|x| of the picture."""
+
+FLOAT_DIFFERENCE = 5e-5
+"""Largest difference of a float value, times max|x| of the picture: sums in another order, affines folded."""
+
+ANSWER_DIFFERENCE = 1e-3
+"""Largest difference of an answer for a picture none of whose signs differ, times its largest value or 1."""
+
+AVERAGES = ("mean", "avg_pool", "adaptive_avg_pool")
+FLOAT_STEP = 2.0**-24
+"""By so much others, who average in float32, may round at each addition; the engine averages in double."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One operation beside its counterpart."""
+
+    name: str
+    kind: str
+    difference: float
+    """Largest difference of its float values, relative to the largest value of the picture."""
+    signs: int
+    near_ties: int
+    """Signs that differ, each where the value nearly is the threshold."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All operations that have a counterpart, and the network as a whole."""
+
+    operations: list[Compared]
+    images: int
+    images_with_near_ties: int
+    """Images in which a sign differs when the network runs by itself."""
+    answer_difference: float
+    """Largest difference of the answers, over the other images."""
+
+
+def average_rounds(graph: Graph, operation: Operation) -> float:
+    """How far one in float32 may be from the exact average, relative to the largest value."""
+    if operation.kind not in AVERAGES:
+        return 0.0
+    before, after = graph.buffers[operation.inputs["x"]].shape, graph.buffers[operation.outputs["float"]].shape
+    taps = np.prod(operation.attributes.get("kernel") or [np.prod(before) // np.prod(after)])
+    return float(taps) * FLOAT_STEP

@@ -1,0 +1,187 @@
+"""An ONNX model against the packed network, operation by operation, each fed the values that the engine has there."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from rbnn.errors import ExportError
+from rbnn.packed.comparison import (
+    ANSWER_DIFFERENCE,
+    FLOAT_DIFFERENCE,
+    NEAR_TIE,
+    Compared,
+    Comparison,
+    average_rounds,
+)
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Operation
+from rbnn.packed.session import Session
+from rbnn.text import quoted
+from rbnn.translating.onnx_model import ANSWER, BATCH, IMAGE, QONNX, OnnxNetwork
+
+Array = NDArray[Any]
+
+
+def compare(graph: Graph, network: OnnxNetwork, images: Array) -> Comparison:
+    """Raises ExportError at the first operation that differs by more than rounding."""
+    session = Session(graph)
+    wanted, answers = session.trace(images, {}), session(images)
+    compared = by_operation(graph, network, images, wanted)
+    other, difference = _whole(graph, network, images, wanted, answers)
+    return Comparison(compared, len(images), other, difference)
+
+
+def by_operation(graph: Graph, network: OnnxNetwork, images: Array, wanted: dict[str, Array]) -> list[Compared]:
+    """Each operation of the model fed ``wanted``, the buffers of the packed network as (N, H, W, C)."""
+    model = _cut(network, graph)
+    given = {f"{GIVEN}{network.values[name]}": _nchw(wanted[name]) for name in network.values}
+    feeds = {each.name for each in model.graph.input}
+    seen = run(model, {IMAGE: images} | {name: array for name, array in given.items() if name in feeds})
+    return [each for operation in graph.operations for each in _operation(graph, operation, network, wanted, seen)]
+
+
+GIVEN = "given "
+
+
+def _cut(network: OnnxNetwork, graph: Graph) -> "onnx.ModelProto":
+    """The model, but whoever reads the value of a buffer gets one that is given; and what was made is an answer."""
+    model = standard(network.model)
+    cuts = set(network.values.values())
+    read = set()
+    for node in model.graph.node:
+        read |= cuts & set(node.input)
+        node.input[:] = [GIVEN + name if name in cuts else name for name in node.input]
+    shapes = {network.values[name]: graph.buffers[name].shape for name in network.values}
+    model.graph.input.extend(_described(GIVEN + name, shapes[name]) for name in sorted(read))
+    _answer_with(model, cuts | {value for value, _ in network.before_sign.values()})
+    return model
+
+
+def _described(name: str, shape: tuple[int, int, int]) -> Any:
+    height, width, channels = shape
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [BATCH, channels, height, width])
+
+
+def _answer_with(model: "onnx.ModelProto", values: set[str]) -> None:
+    """These too."""
+    made = {name for node in model.graph.node for name in node.output} - {ANSWER}
+    model.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in sorted(values & made)
+    )
+
+
+def standard(model: "onnx.ModelProto") -> "onnx.ModelProto":
+    """A copy in which `BipolarQuant` is what it means in standard operators: scale where x ≥ 0, else −scale."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    copy.graph.node.extend(each for node in model.graph.node for each in _in_standard_operators(node))
+    kept = [opset for opset in model.opset_import if opset.domain != QONNX]
+    del copy.opset_import[:]
+    copy.opset_import.extend(kept)
+    if len(kept) < len(model.opset_import):
+        copy.graph.initializer.append(helper.make_tensor(ZERO, TensorProto.FLOAT, [], [0.0]))
+    return copy
+
+
+ZERO = "zero of BipolarQuant"
+
+
+def _in_standard_operators(node: Any) -> Iterator[Any]:
+    if node.op_type != "BipolarQuant":
+        yield node
+        return
+    (x, scale), (answer,) = node.input, node.output
+    yield helper.make_node("GreaterOrEqual", [x, ZERO], [f"{answer} ≥"])
+    yield helper.make_node("Neg", [scale], [f"{answer} −"])
+    yield helper.make_node("Where", [f"{answer} ≥", scale, f"{answer} −"], [answer])
+
+
+def run(model: "onnx.ModelProto", feeds: dict[str, Array]) -> dict[str, Array]:
+    """What ONNX Runtime answers, by name."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def _nchw(array: Array) -> Array:
+    return np.ascontiguousarray(array.transpose(0, 3, 1, 2), np.float32)
+
+
+def _largest(values: Array) -> Array:
+    return np.asarray(np.maximum(np.abs(values).max((1, 2, 3), keepdims=True), 1e-30))
+
+
+def _operation(
+    graph: Graph, operation: Operation, network: OnnxNetwork, wanted: dict[str, Array], seen: dict[str, Array]
+) -> Iterator[Compared]:
+    values = network.values | ({} if graph.output in network.values else {graph.output: ANSWER})
+    names = [name for name in operation.outputs.values() if name in values]
+    difference, signs, near_ties = 0.0, 0, 0
+    for name in names:
+        right = _nchw(wanted[name])
+        got = seen[values[name]].reshape(right.shape)  # classes are answered as (N, O)
+        if name in network.before_sign:
+            signs += right.size
+            near_ties += _near_ties(operation, network.before_sign[name], right != got, seen)
+        else:
+            difference = max(difference, _difference(operation, right, got, average_rounds(graph, operation)))
+    if names:
+        yield Compared(operation.name, operation.kind, difference, signs, near_ties)
+
+
+def _difference(operation: Operation, right: Array, got: Array, average: float) -> float:
+    # ONNX Runtime's sigmoid is right to the last place of 1, also where it is nearly 0.
+    least = 1.0 if operation.attributes.get("activation", [""])[0] == "sigmoid" else 0.0
+    worst = float((np.abs(right.astype(np.float64) - got) / np.maximum(_largest(right), least)).max(initial=0.0))
+    if not worst <= FLOAT_DIFFERENCE + average:
+        raise ExportError(
+            f"layer {quoted(operation.name)}: ONNX Runtime's answer differs from the packed layer's by {worst:.2g} of "
+            f"its largest value, more than {FLOAT_DIFFERENCE + average:.2g}"
+        )
+    return worst
+
+
+def _near_ties(operation: Operation, before: tuple[str, Array], differ: Array, seen: dict[str, Array]) -> int:
+    if differ.any():
+        values, level = seen[before[0]].astype(np.float64), before[1]
+        worst = float((np.abs(values - level) / _largest(values))[differ].max())
+        if worst > NEAR_TIE:
+            raise ExportError(
+                f"layer {quoted(operation.name)}: {int(differ.sum())} of {differ.size} signs differ in ONNX Runtime "
+                f"from the packed ones, one at a distance of {worst:.2g} of the largest value from its threshold, more "
+                f"than {NEAR_TIE:g}"
+            )
+    return int(differ.sum())
+
+
+def _whole(
+    graph: Graph, network: OnnxNetwork, images: Array, wanted: dict[str, Array], answers: Array
+) -> tuple[int, float]:
+    """Pictures in which a sign differs when the model runs by itself, and the largest difference of the others."""
+    model = standard(network.model)
+    got = run(model, {IMAGE: images})[ANSWER]  # before signs are answers too: an engine may merge less then
+    signs = {name: network.values[name] for name in network.before_sign}
+    _answer_with(model, set(signs.values()))
+    seen = run(model, {IMAGE: images})
+    same = np.ones(len(images), bool)
+    for name, value in signs.items():
+        same &= (seen[value] == _nchw(wanted[name])).all((1, 2, 3))
+    got, answers = got.reshape(len(images), -1), answers.reshape(len(images), -1)
+    apart = np.abs(answers.astype(np.float64) - got).max(1) / np.maximum(np.abs(answers).max(1), 1)
+    worst = float(apart[same].max(initial=0.0))
+    if not worst <= ANSWER_DIFFERENCE:
+        raise ExportError(
+            f"ONNX Runtime's answers differ from the packed network's by {worst:.2g} although no sign does: expected "
+            f"at most {ANSWER_DIFFERENCE:.2g}"
+        )
+    return int((~same).sum()), worst

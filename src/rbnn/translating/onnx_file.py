@@ -1,0 +1,98 @@
+"""`rbnn.export_onnx`: a packed network as an ONNX file, checked and compared before it is written."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn.errors import ExportError
+from rbnn.files import check_place, write_whole
+from rbnn.packed.export_report import ExportReport
+from rbnn.packed.graph import Graph
+from rbnn.packed.session import Session
+
+if TYPE_CHECKING:
+    import onnx
+
+PICTURES = 4
+"""Compared on, where none are given."""
+
+
+def export_onnx(net: "str | Path | Session", path: str | Path, *, qonnx: bool = False) -> ExportReport:
+    """Writes a trained network as an ONNX file and says what came of it.
+
+    ``net`` is a pretrained network's name, a packed file (.rbnn), a run directory, a checkpoint or a `Session`.  The
+    file takes ``image``, normalised pictures (N, C, H, W) with any N, and gives ``answer``.  It has standard operators
+    of opset 18, and the signs of weights as one bit each.  With ``qonnx`` signs are QONNX's `BipolarQuant`, which FINN
+    and hls4ml read.  What `Session` knows of pictures and classes stands in the file's metadata.
+
+    The model is checked by onnx, run by ONNX Runtime and compared with the packed network, operation by operation,
+    before anything is written; a difference that rounding does not explain is an ExportError that names the layer.
+    """
+    from rbnn.importing.opened import load
+
+    need_packages()
+    check_place(Path(path))
+    graph = (net if isinstance(net, Session) else load(net)).graph
+    return write(graph, path, noise(graph, PICTURES), qonnx=qonnx)
+
+
+def need_packages() -> None:
+    missing = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModuleNotFoundError(
+            f"to write ONNX files needs {' and '.join(missing)}: pip install 'rbnn[onnx]'", name=missing[0]
+        )
+
+
+def write(graph: Graph, path: str | Path, images: NDArray[np.float32], *, qonnx: bool = False) -> ExportReport:
+    """The graph as an ONNX file, compared on ``images`` (N, C, H, W)."""
+    import onnx
+
+    from rbnn.translating.onnx_check import compare, standard
+    from rbnn.translating.onnx_model import to_onnx
+
+    network = to_onnx(graph, qonnx=qonnx)
+    describe(network.model, graph)
+    try:
+        onnx.checker.check_model(network.model)
+        onnx.checker.check_model(standard(network.model), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as reason:
+        raise ExportError(f"onnx does not accept the model: {str(reason)[:300]}") from None
+    comparison = compare(graph, network, images)
+    data = network.model.SerializeToString()
+    write_whole(Path(path), lambda file: file.write(data))
+    return ExportReport.of(Path(path), graph, comparison, None, beside="the packed network")
+
+
+def describe(model: "onnx.ModelProto", graph: Graph) -> None:
+    """What the packed network knows of its pictures and answers, as metadata: JSON."""
+    from onnx import helper
+
+    import rbnn
+    from rbnn.data.preprocess import shorter_side
+
+    model.producer_version = rbnn.__version__
+    height, width, channels = graph.buffers[graph.input.buffer].shape
+    given: dict[str, Any] = {"channels": channels, "height": height, "width": width}
+    if graph.input.mean and graph.input.std:
+        given |= {"mean": list(graph.input.mean), "std": list(graph.input.std)}
+        if height == width and channels in (1, 3):
+            given["colours"] = "RGB" if channels == 3 else "L"
+            given |= {"resize_shorter_side": shorter_side(height), "centre_crop": height}
+    helper.set_model_props(model, {"rbnn.input": json.dumps(given), "rbnn.classes": json.dumps(graph.input.classes)})
+
+
+def noise(graph: Graph, count: int) -> NDArray[np.float32]:
+    """Random pictures as the network takes them."""
+    from rbnn.data.preprocess import normalise
+
+    height, width, channels = graph.buffers[graph.input.buffer].shape
+    random = np.random.default_rng(0)
+    mean, std = graph.input.mean, graph.input.std
+    if not (mean and std):
+        return random.normal(size=(count, channels, height, width)).astype(np.float32)
+    return normalise(random.integers(0, 256, (count, height, width, channels), np.uint8), mean, std)
