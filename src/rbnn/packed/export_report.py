@@ -73,8 +73,8 @@ class ExportReport:
         found = {
             str(self.path): f"{self.bytes:,} bytes, {self.binary_layers} binary, {self.float_layers} float "
             "convolutions",
-            f"layer by layer beside {self.beside}": f"{signs}; floats differ by at most {self.largest_difference:.1g} of the "
-            "largest value",
+            f"layer by layer beside {self.beside}": f"{signs}; floats differ by at most {self.largest_difference:.1g} "
+            "of the largest value",
             "by itself": whole,
         }
         if self.changed_by_int8 is not None:
