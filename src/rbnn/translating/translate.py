@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rbnn.errors import ExportError
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
-from rbnn.packed.oracle import unpack
+from rbnn.packed.oracle import int8_conv, unpack
 from rbnn.text import quoted
 
 Array = NDArray[Any]
@@ -74,6 +74,10 @@ class Builder(Protocol[V]):
     """The operation that is being translated, for those who name things."""
 
     def constant(self, array: Array) -> V: ...
+    def picture(self, array: Array) -> V:
+        """The constant (1, C, H, W), most of whose rows and columns are the same."""
+        ...
+
     def repeat(self, picture: Array) -> V:
         """The same picture, (1, C, H, W), for each of the batch."""
         ...
@@ -207,13 +211,16 @@ class _Step:
         return self.finish(self.builder.conv(self.input("x"), filters, shift, window, groups))
 
     def _int8_conv(self) -> Any:
-        """Σ w·(u − zero) over the taps inside the picture, in floats."""
-        x, zero, weight = self.input("x"), self.tensor("zero"), self.tensor("weight")
+        """Σ w·u − Σ w·zero over the taps inside the picture.  As floats the first is exact below 2²⁴, which 512 taps
+        cannot reach; the second is the same for every picture."""
+        weight = self.tensor("weight")
         assert weight is not None
-        if zero is not None:
-            x = self.builder.subtract(x, self.builder.constant(_columns(zero)))
-        filters = Filters(weight.transpose(0, 3, 1, 2))
-        return self.finish(self.affine(self.builder.conv(x, filters, None, self.window(), 1)))
+        sums = self.builder.conv(self.input("x"), Filters(weight.transpose(0, 3, 1, 2)), None, self.window(), 1)
+        if self.tensor("zero") is not None:
+            nothing = np.zeros((1, *self.shape("x")), np.uint8)
+            offset = int8_conv(nothing, self.operation.tensors, self.operation.attributes)
+            sums = self.builder.add(self.builder.picture(offset.transpose(0, 3, 1, 2)), sums)
+        return self.finish(self.affine(sums))
 
     def _quantize(self) -> Any:
         return self.builder.round_to_bytes(self.affine(self.input("x")))

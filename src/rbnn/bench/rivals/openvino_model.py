@@ -45,6 +45,9 @@ class _Nodes:
     def constant(self, array: Array) -> Any:
         return opset14.constant(np.array(array, order="C"))
 
+    def picture(self, array: Array) -> Any:
+        return self.constant(array)
+
     def repeat(self, picture: Array) -> Any:
         return self.constant(np.repeat(picture, self.batch, 0))
 

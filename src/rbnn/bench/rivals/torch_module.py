@@ -42,6 +42,9 @@ class _Calls:
         self.tensors[name] = torch.from_numpy(np.array(array))
         return self.graph.get_attr(name)
 
+    def picture(self, array: Array) -> fx.Node:
+        return self.constant(array)
+
     def repeat(self, picture: Array) -> fx.Node:
         return self.constant(np.repeat(picture, self.batch, 0))
 
