@@ -64,7 +64,9 @@ def _output(output: dict[str, object]) -> str:
 
 def links(text: str, place: str) -> str:
     """The links of a page at ``place`` of the site: those that lead out of docs/ lead to the pages above."""
-    source = next((name for name, page in DOCUMENTS.items() if page == place), f"docs/{place}")
+    folder = place.partition("/")[0]
+    elsewhere = place if folder in ("examples", "notebooks") else f"docs/{place}"
+    source = next((name for name, page in DOCUMENTS.items() if page == place), elsewhere)
 
     def changed(link: re.Match[str]) -> str:
         target = link[2]
