@@ -47,8 +47,8 @@ def commands() -> dict[str, str]:
 
 def command_table() -> str:
     """Every command with the sentence that ``rbnn --help`` has for it, as links to their pages."""
-    lines = [line.strip().partition(" ") for line in help_of().splitlines() if line.startswith("  ")]
-    rows = [f"| [`rbnn {name}`](reference/commands/{name}.md) | {said.strip()} |" for name, _, said in lines]
+    said = {name: cli.summary(path) for name, path in cli.commands().items()}
+    rows = [f"| [`rbnn {name}`](reference/commands/{name}.md) | {text} |" for name, text in said.items()]
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
 
 

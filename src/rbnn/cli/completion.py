@@ -1,4 +1,4 @@
-"""`rbnn completion`: a script that completes commands, flags and names in a shell."""
+"""`rbnn completion`: print a script that completes commands, flags and names in a shell."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""`rbnn doctor`: what this machine can run, and what is missing for what."""
+"""`rbnn doctor`: show what this machine can run, and what is missing for what."""
 
 import json
 import os

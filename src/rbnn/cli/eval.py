@@ -1,4 +1,4 @@
-"""`rbnn eval`: accuracy of a trained or packed network on a test set."""
+"""`rbnn eval`: measure the accuracy of a trained or packed network on a test set."""
 
 import json
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""`rbnn info`: show the bits, MACs and bytes of each layer, and the time of each layer of a packed file."""
+"""`rbnn info`: show the bits, MACs and bytes of each layer, and its time in a packed file."""
 
 import json
 from dataclasses import dataclass
