@@ -26,7 +26,8 @@ BOTH_SIDES: dict[str, set[str]] = {
     "cli": {"exporting", "importing", "translating", "costs", "bench", "report"},
 }
 INSIDE_PACKED = [
-    "operations", "graph", ("budget", "comparison", "file", "oracle", "prediction"), "session",
+    "limits", "site", "attributes", "shapes", "operations", "graph", "formulas",
+    ("budget", "comparison", "file", "maps", "oracle", "prediction"), "session",
     ("export_report", "pretrained", "evaluate"), "find",
 ]  # fmt: skip
 

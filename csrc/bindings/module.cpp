@@ -69,7 +69,7 @@ rbnn::Buffer as_buffer(const BufferArguments& arguments) {
 }
 
 void make_program(rbnn::Program* self, const std::vector<BufferArguments>& buffers,
-                  const std::vector<SpecArguments>& operations, std::size_t input, std::size_t output,
+                  const std::vector<SpecArguments>& operations, std::size_t input, const std::vector<std::size_t>& outputs,
                   const std::string& kernels) {
     std::vector<rbnn::Buffer> places;
     for (const BufferArguments& arguments : buffers) places.push_back(as_buffer(arguments));
@@ -78,7 +78,7 @@ void make_program(rbnn::Program* self, const std::vector<BufferArguments>& buffe
         specs.push_back({kind, name, inputs, outputs, {}, numbers, words});
         for (const auto& [role, array] : tensors) specs.back().tensors.emplace(role, as_tensor(array));
     }
-    new (self) rbnn::Program(std::move(places), specs, input, output, rbnn::find_kernels(kernels));
+    new (self) rbnn::Program(std::move(places), specs, input, outputs, rbnn::find_kernels(kernels));
 }
 
 template <class Array>
@@ -89,28 +89,35 @@ void check_batch(const rbnn::Program& program, const Array& images, int threads)
     if (threads < 1 || threads > 1024) throw rbnn::Invalid("threads must be 1 to 1024");
 }
 
+using Answer = nb::ndarray<nb::numpy, float, nb::ndim<4>>;
+
 template <class Array>
-nb::ndarray<nb::numpy, float, nb::ndim<4>> run_program(const rbnn::Program& program, Array images, int threads) {
+std::vector<Answer> run_program(const rbnn::Program& program, Array images, int threads) {
     check_batch(program, images, threads);
-    const rbnn::Buffer& result = program.output();
     const std::size_t count = images.shape(0);
-    auto* out = new float[count * result.values()];
-    nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+    std::vector<float*> outs;
+    std::vector<Answer> answers;
+    for (std::size_t i = 0; i < program.outputs(); ++i) {
+        const rbnn::Buffer& result = program.output(i);
+        outs.push_back(new float[count * result.values()]);
+        nb::capsule owner(outs.back(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
+        answers.push_back({outs.back(), {count, result.channels, result.height, result.width}, owner});
+    }
     rbnn::Outcome outcome;
     std::string overflow;
     {
         rbnn::WithoutGil released;
         rbnn::Call call([&] { return released.interrupted(); });
-        outcome = program.run(images.data(), count, out, threads, call);
+        outcome = program.run(images.data(), count, outs, threads, call);
         if (outcome == rbnn::Outcome::overflowed) overflow = program.find_overflow(images.data(), count);
     }
     if (outcome == rbnn::Outcome::interrupted) throw nb::python_error();
     if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid(rbnn::kNotFinite);
-    if (outcome == rbnn::Outcome::overflowed) 
+    if (outcome == rbnn::Outcome::overflowed)
         throw rbnn::Invalid("operation " + overflow + ": its values are larger than a float holds");
     if (outcome == rbnn::Outcome::answer_not_finite)
         throw rbnn::Invalid("the network's answer is not finite: its numbers are too large");
-    return {out, {count, result.channels, result.height, result.width}, owner};
+    return answers;
 }
 
 using Picture = nb::ndarray<nb::numpy, float, nb::ndim<3>>;
@@ -189,11 +196,11 @@ NB_MODULE(_core, m) {
     nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
     nb::register_exception_translator(translate_wrong_kernels);  // the last one is asked first
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")
-        .def("__init__", &make_program, "buffers"_a, "operations"_a, "input"_a, "output"_a, "kernels"_a = "",
+        .def("__init__", &make_program, "buffers"_a, "operations"_a, "input"_a, "outputs"_a, "kernels"_a = "",
              // Written by hand: stubs leave the element type of arrays open.
              nb::sig("def __init__(self, buffers: list[tuple[str, int, int, int]], operations: list[tuple[object, ...]], "
-                     "input: int, output: int, kernels: str = '') -> None"))
-        .def("run", &run_program<Batch>, array("images"), "threads"_a, "Answers to images (N, C, H, W), as (N, C, H, W).")
+                     "input: int, outputs: list[int], kernels: str = '') -> None"))
+        .def("run", &run_program<Batch>, array("images"), "threads"_a, "Answers to images (N, C, H, W), as (N, C, H, W): one for each output.")
         .def("run_bytes", &run_program<ByteBatch>, array("images"), "threads"_a,
              "The same for images that are not normalised, where the network takes bytes.")
         .def_prop_ro("takes_bytes", &rbnn::Program::takes_bytes)

@@ -110,8 +110,21 @@ Made make_pair(void (*apply)(const float*, const float*, std::size_t, float*), c
     });
 }
 
+void divide(const float* a, const float* b, std::size_t n, float* out) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = a[i] / b[i];
+}
+void maximum(const float* a, const float* b, std::size_t n, float* out) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = a[i] > b[i] ? a[i] : b[i];
+}
+void minimum(const float* a, const float* b, std::size_t n, float* out) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = a[i] < b[i] ? a[i] : b[i];
+}
+
 }  // namespace
 
+Made make_divide(const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(divide, a, b, out); }
+Made make_maximum(const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(maximum, a, b, out); }
+Made make_minimum(const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(minimum, a, b, out); }
 Made make_add(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(k.add, a, b, out); }
 Made make_multiply(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(k.multiply, a, b, out); }
 

@@ -52,6 +52,8 @@ public:
 
 using Made = std::unique_ptr<Operation>;
 
+constexpr std::size_t kMostSides = 8;  // of a picture that is taken apart to be put together in another order
+
 // What operations keep, so far: they may share a tensor and have many kinds of border, so that a small file could else ask for
 // all memory.
 class Kept {

@@ -27,6 +27,11 @@ Made make_activation(const Kernels& k, const Buffer& in, const Buffer& out, cons
 // Sides of 1 are repeated.
 Made make_add(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out);
 Made make_multiply(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out);
+Made make_divide(const Buffer& a, const Buffer& b, const Buffer& out);
+Made make_maximum(const Buffer& a, const Buffer& b, const Buffer& out);
+Made make_minimum(const Buffer& a, const Buffer& b, const Buffer& out);
+// A product of matrices, height × width, for each channel.
+Made make_matmul(const Buffer& a, const Buffer& b, const Buffer& out);
 
 Made make_max_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry);
 Made make_avg_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry, bool count_padding);
@@ -36,12 +41,39 @@ Made make_max_pool_bits(const Buffer& in, const Buffer& out, const Geometry& geo
 Made make_adaptive_pool(const Kernels& k, const Buffer& in, const Buffer& out, bool maximum);
 Made make_channel_mean(const Kernels& k, const Buffer& in, const Buffer& out);
 
-Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out);
+// Over which of height, width and channels something is taken.
+struct Axes {
+    bool height, width, channels;
+};
+enum class Reduction { mean, sum, max, min };
+Made make_reduction(const Buffer& in, const Buffer& out, Axes over, Reduction how);
+// exp(x)/Σ exp(x), or its logarithm.
+Made make_softmax(const Buffer& in, const Buffer& out, Axes over, bool log);
+// (x − mean)/√(variance + eps), the channels in groups.
+Made make_standardize(const Buffer& in, const Buffer& out, Axes over, std::size_t groups, double eps);
+// x/(k + alpha·mean of x² over so many channels)^beta
+struct LocalNorm {
+    std::size_t window;
+    double alpha, beta, k;
+};
+Made make_local_norm(const Buffer& in, const Buffer& out, const LocalNorm& norm);
+
+enum class Resize { nearest, nearest_exact, bilinear, bicubic };
+// `scale`: output pixels for an input pixel, of height and width; empty: as the sizes say.
+Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, const std::vector<double>& scale);
+
+enum class Along { height, width, channels };
+Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Along axis);
+// The values as an array of these sides, whose axes change their order.
+Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& sides, const std::vector<std::size_t>& order);
 // The same values in the order of channels, rows, columns where `by_channels`, else of rows, columns, channels.
 Made make_reshape(const Buffer& in, const Buffer& out, bool by_channels);
 // Three numbers each: rows, columns, channels.
 Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& start, const std::vector<std::size_t>& step);
 Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, float value);
+// Rows and columns of the picture in place of a value.
+enum class Mirror { reflect, replicate, circular };
+Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, Mirror mirror);
 Made make_constant(const Buffer& out, const float* values);
 
 }  // namespace rbnn

@@ -7,14 +7,46 @@
 
 namespace rbnn {
 
-Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out) {
-    return small([parts, &out](const Workspace& work) {
+Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Along axis) {
+    // So many runs of each part lie behind one another.
+    const std::size_t runs = axis == Along::height ? 1 : axis == Along::width ? out.height : out.pixels();
+    return small([parts, &out, runs](const Workspace& work) {
         float* to = work.floats(out);
-        for (std::size_t pixel = 0; pixel < out.pixels(); ++pixel)
+        for (std::size_t run = 0; run < runs; ++run)
             for (const Buffer* part : parts) {
-                std::memcpy(to, work.floats(*part) + pixel * part->channels, part->channels * sizeof(float));
-                to += part->channels;
+                const std::size_t length = part->values() / runs;
+                std::memcpy(to, work.floats(*part) + run * length, length * sizeof(float));
+                to += length;
             }
+    });
+}
+
+Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& sides, const std::vector<std::size_t>& order) {
+    std::vector<std::size_t> strides(sides.size(), 1), counts, steps;  // the last two: of the output's axes
+    for (std::size_t i = sides.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * sides[i];
+    for (const std::size_t axis : order) counts.push_back(sides[axis]), steps.push_back(strides[axis]);
+    const std::size_t length = counts.back(), step = steps.back();
+    return small([&in, &out, counts, steps, length, step](const Workspace& work) {
+        const std::size_t axes = counts.size() - 1;
+        calculate(out.values() / length, std::max<std::size_t>(kGrain / length, 1), work.threads, work.call,
+                  [&](std::size_t begin, std::size_t end) {
+                      std::size_t at[kMostSides] = {}, place = 0;
+                      for (std::size_t axis = axes, rest = begin; axis-- > 0; rest /= counts[axis])
+                          at[axis] = rest % counts[axis], place += at[axis] * steps[axis];
+                      const float* from = work.floats(in);
+                      float* to = work.floats(out) + begin * length;
+                      for (std::size_t run = begin; run < end && !work.call.stop(length); ++run, to += length) {
+                          if (step == 1)
+                              std::memcpy(to, from + place, length * sizeof(float));
+                          else
+                              for (std::size_t i = 0; i < length; ++i) to[i] = from[place + i * step];
+                          for (std::size_t axis = axes; axis-- > 0;) {
+                              place += steps[axis];
+                              if (++at[axis] < counts[axis]) break;
+                              place -= counts[axis] * steps[axis], at[axis] = 0;
+                          }
+                      }
+                  });
     });
 }
 
@@ -54,6 +86,33 @@ Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t
             for (std::size_t x = 0; x < in.width; ++x)
                 std::memcpy(work.floats(out) + ((y + before[0]) * out.width + x + before[1]) * out.channels + before[2],
                             work.floats(in) + (y * in.width + x) * in.channels, in.channels * sizeof(float));
+    });
+}
+
+Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, Mirror mirror) {
+    // Which row, or column, of the picture each of the output's is.
+    const auto sources = [mirror](std::size_t side, std::size_t count, std::size_t margin) {
+        std::vector<std::size_t> found;
+        for (std::size_t i = 0; i < count; ++i) {
+            if (i >= margin && i < margin + side)
+                found.push_back(i - margin);
+            else if (mirror == Mirror::replicate)
+                found.push_back(i < margin ? 0 : side - 1);
+            else if (mirror == Mirror::reflect)
+                found.push_back(i < margin ? margin - i : 2 * (side - 1) - (i - margin));
+            else
+                found.push_back(i < margin ? side - (margin - i) : i - margin - side);
+        }
+        return found;
+    };
+    const auto rows = sources(in.height, out.height, before[0]), columns = sources(in.width, out.width, before[1]);
+    return small([&in, &out, rows, columns](const Workspace& work) {
+        over_rows(work, out.height, out.width * out.channels, [&](std::size_t y) {
+            const float* from = work.floats(in) + rows[y] * in.width * in.channels;
+            float* to = work.floats(out) + y * out.width * out.channels;
+            for (std::size_t x = 0; x < out.width; ++x, to += out.channels)
+                std::memcpy(to, from + columns[x] * in.channels, in.channels * sizeof(float));
+        });
     });
 }
 

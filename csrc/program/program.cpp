@@ -71,9 +71,9 @@ private:
     std::vector<AlignedBytes> free_;
 };
 
-Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::size_t output,
+Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::vector<std::size_t> outputs,
                  const Kernels& kernels)
-    : buffers_(check_buffers(std::move(buffers))), input_(input), output_(output), kernels_(kernels) {
+    : buffers_(check_buffers(std::move(buffers))), input_(input), outputs_(std::move(outputs)), kernels_(kernels) {
     check_order(specs);
     Kept kept;
     for (const Spec& spec : specs) {
@@ -88,7 +88,7 @@ Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, st
 
 void Program::check_order(const std::vector<Spec>& specs) const {
     const auto floats = [&](std::size_t i) { return i < buffers_.size() && buffers_[i].type == Buffer::Type::floats; };
-    if (!floats(input_) || !floats(output_))
+    if (!floats(input_) || outputs_.empty() || !std::all_of(outputs_.begin(), outputs_.end(), floats))
         throw Invalid("input or output is not a float buffer");
     std::set<std::size_t> written{input_};
     for (const Spec& spec : specs) {
@@ -99,7 +99,8 @@ void Program::check_order(const std::vector<Spec>& specs) const {
             if (index >= buffers_.size() || !written.insert(index).second)
                 throw Invalid("operation '" + spec.name + "' writes " + role + ", which is written already");
     }
-    if (output_ == input_ || written.count(output_) == 0) throw Invalid("nothing writes the output");
+    for (const std::size_t output : outputs_)
+        if (output == input_ || written.count(output) == 0) throw Invalid("nothing writes the output");
 }
 
 // Gives every buffer a place such that two that live at the same time never overlap: the largest first, each at the
@@ -119,7 +120,7 @@ void Program::plan(const std::vector<Spec>& specs) {
         if (operations_[i]->scratch_bytes != 0)
             lives.push_back({operations_[i]->scratch_bytes, i, i, &operations_[i]->scratch_offset});
     }
-    last[output_] = end;
+    for (const std::size_t output : outputs_) last[output] = end;
     std::vector<std::size_t> place(buffers_.size());  // the buffer whose place each one has
     std::iota(place.begin(), place.end(), std::size_t{0});
     for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -170,10 +171,9 @@ std::size_t Program::start(const std::uint8_t* image, const Workspace& work) con
 }
 
 template <class Value>
-Outcome Program::run_image(const Value* image, float* out, const Workspace& work) const {
+Outcome Program::run_image(const Value* image, const std::vector<float*>& outs, std::size_t number, const Workspace& work) const {
     if (!finite(image)) return Outcome::image_not_finite;
     const FloatFlags flags;
-    const Buffer& result = output();
     ArenaGuard guard(places_, work.arena, arena_bytes_);
     for (std::size_t i = start(image, work); i < operations_.size(); ++i) {
         guard.at(i);
@@ -182,22 +182,28 @@ Outcome Program::run_image(const Value* image, float* out, const Workspace& work
     }
     guard.at(operations_.size());
     if (flags.overflowed() || work.call.overflowed) return Outcome::overflowed;
-    kernels_.transpose(work.floats(result), result.pixels(), result.channels, out);
-    return kernels_.all_finite(out, result.values()) ? Outcome::answered : Outcome::answer_not_finite;
+    for (std::size_t i = 0; i < outputs(); ++i) {
+        const Buffer& result = output(i);
+        float* out = outs[i] + number * result.values();
+        kernels_.transpose(work.floats(result), result.pixels(), result.channels, out);
+        if (!kernels_.all_finite(out, result.values())) return Outcome::answer_not_finite;
+    }
+    return Outcome::answered;
 }
 
-Outcome Program::run(const float* images, std::size_t count, float* out, int threads, Call& call) const {
-    return run_all(images, count, out, threads, call);
+Outcome Program::run(const float* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const {
+    return run_all(images, count, outs, threads, call);
 }
 
-Outcome Program::run(const std::uint8_t* images, std::size_t count, float* out, int threads, Call& call) const {
+Outcome Program::run(const std::uint8_t* images, std::size_t count, const std::vector<float*>& outs, int threads,
+                     Call& call) const {
     if (!bytes_) throw Invalid("the network does not take bytes");
-    return run_all(images, count, out, threads, call);
+    return run_all(images, count, outs, threads, call);
 }
 
 template <class Value>
-Outcome Program::run_all(const Value* images, std::size_t count, float* out, int threads, Call& call) const {
-    const std::size_t in_values = input().values(), out_values = output().values();
+Outcome Program::run_all(const Value* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const {
+    const std::size_t in_values = input().values();
     threads = useful_threads(threads);
     // Whole pictures to each thread where there are enough of them; else all threads work on one picture.
     const bool apart = threads > 1 && count > 1;
@@ -207,7 +213,7 @@ Outcome Program::run_all(const Value* images, std::size_t count, float* out, int
         AlignedBytes arena = lease.take();
         for (std::size_t i = begin; i < end && outcome == Outcome::answered; ++i) {
             const Workspace work{reinterpret_cast<std::byte*>(arena.data()), apart ? 1 : threads, call};
-            const Outcome one = run_image(images + i * in_values, out + i * out_values, work);
+            const Outcome one = run_image(images + i * in_values, outs, i, work);
             if (one != Outcome::answered) outcome = one;
         }
         lease.give(std::move(arena));

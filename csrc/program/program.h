@@ -16,15 +16,15 @@ constexpr const char* kNotFinite = "images hold NaN or infinite values";
 class Program {
 public:
     // Throws Invalid unless every operation is right and each buffer is written once, before it is read.
-    Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::size_t output,
+    Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::vector<std::size_t> outputs,
             const Kernels& kernels);
     Program(const Program&) = delete;  // operations point into it
 
-    // `images` and `out` are N×C×H×W.  Any number of threads may call this at once.  A value that floats do not hold is no
+    // `images` and each of `outs`, one for each output, are N×C×H×W.  Any number of threads may call this at once.  A value that floats do not hold is no
     // answer, wherever it comes up: what follows could hide it, and each instruction set would hide it in another way.
-    Outcome run(const float* images, std::size_t count, float* out, int threads, Call& call) const;
+    Outcome run(const float* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
     // Pictures before they are normalised, where the network begins by making bytes of them; else throws Invalid.
-    Outcome run(const std::uint8_t* images, std::size_t count, float* out, int threads, Call& call) const;
+    Outcome run(const std::uint8_t* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
     bool takes_bytes() const { return bytes_ != nullptr; }
     // Seconds of each operation for one picture: the least of `repeats`, or of those before the call was stopped.  Throws Invalid
     // for a picture that is not finite, or where there are no repeats.
@@ -38,7 +38,8 @@ public:
     std::string find_overflow(const std::uint8_t* images, std::size_t count) const { return find(images, count); }
 
     const Buffer& input() const { return buffers_[input_]; }
-    const Buffer& output() const { return buffers_[output_]; }
+    std::size_t outputs() const { return outputs_.size(); }
+    const Buffer& output(std::size_t i) const { return buffers_[outputs_[i]]; }
     const std::vector<Buffer>& buffers() const { return buffers_; }
     const Kernels& kernels() const { return kernels_; }
     std::size_t arena_bytes() const { return arena_bytes_; }
@@ -55,9 +56,9 @@ private:
     std::size_t start(const float* image, const Workspace& work) const;
     std::size_t start(const std::uint8_t* image, const Workspace& work) const;
     template <class Value>
-    Outcome run_image(const Value* image, float* out, const Workspace& work) const;
+    Outcome run_image(const Value* image, const std::vector<float*>& outs, std::size_t number, const Workspace& work) const;
     template <class Value>
-    Outcome run_all(const Value* images, std::size_t count, float* out, int threads, Call& call) const;
+    Outcome run_all(const Value* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
     template <class Value>
     std::string find(const Value* images, std::size_t count) const;
 
@@ -65,7 +66,8 @@ private:
     std::vector<Made> operations_;
     std::vector<std::string> names_;                 // of operations, as complaints have them
     std::vector<std::vector<std::size_t>> written_;  // buffers, by operation
-    std::size_t input_, output_;
+    std::size_t input_;
+    std::vector<std::size_t> outputs_;
     const Buffer* bytes_ = nullptr;      // what the first operation makes of the input, if bytes may take its place
     const Kernels& kernels_;
     std::size_t arena_bytes_ = 0;

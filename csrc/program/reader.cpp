@@ -40,18 +40,23 @@ std::vector<float> Reader::channel_values(const char* role, std::size_t count, f
 
 std::vector<std::size_t> Reader::whole(const char* role, std::size_t count, std::size_t low, std::size_t high,
                                        const std::vector<std::size_t>& otherwise) const {
+    if (spec.numbers.count(role) == 0 && !otherwise.empty()) return otherwise;
+    std::vector<std::size_t> values = some(role, count, low, high);
+    if (values.size() != count) throw Invalid(std::string("attribute ") + role + " has the wrong length");
+    return values;
+}
+
+std::vector<std::size_t> Reader::some(const char* role, std::size_t most, std::size_t low, std::size_t high) const {
     const auto found = spec.numbers.find(role);
-    if (found == spec.numbers.end()) {
-        if (otherwise.empty()) throw Invalid(std::string("has no attribute ") + role);
-        return otherwise;
-    }
+    if (found == spec.numbers.end()) throw Invalid(std::string("has no attribute ") + role);
+    if (found->second.empty() || found->second.size() > most)
+        throw Invalid(std::string("attribute ") + role + " has the wrong length");
     std::vector<std::size_t> values;
     for (const double number : found->second) {
         if (!(number >= static_cast<double>(low) && number <= static_cast<double>(high)) || number != std::floor(number))
             throw Invalid(std::string("attribute ") + role + " is out of range");
         values.push_back(static_cast<std::size_t>(number));
     }
-    if (values.size() != count) throw Invalid(std::string("attribute ") + role + " has the wrong length");
     return values;
 }
 

@@ -13,6 +13,7 @@ namespace rbnn {
 constexpr std::size_t kLargestSide = 1 << 14, kLargestChannels = 1 << 20, kLargestBuffer = 1 << 27;
 constexpr std::size_t kLargestNetwork = 1 << 28;  // values of all buffers
 constexpr std::size_t kLargestStep = 255, kLargestPadding = 1024;
+constexpr double kSmallestEps = 1e-12;
 
 // An array of the file, dense; it is read while the program is built and not kept.
 struct Tensor {
@@ -61,6 +62,8 @@ public:
     // `count` whole numbers from low to high; the default if there are none.
     std::vector<std::size_t> whole(const char* role, std::size_t count, std::size_t low, std::size_t high,
                                    const std::vector<std::size_t>& otherwise) const;
+    // 1 to `most` of them.
+    std::vector<std::size_t> some(const char* role, std::size_t most, std::size_t low, std::size_t high) const;
     double number(const char* role, double otherwise) const;
     std::string word(const char* role, const std::string& otherwise) const;
     // Of a convolution: the first side of its weight.

@@ -17,6 +17,33 @@ struct Constant {
     static constexpr auto value = kValue;
 };
 
+inline double softplus(double x, double beta, double threshold) {
+    return x * beta > threshold ? x : std::log1p(std::exp(x * beta)) / beta;
+}
+
+// Apart from the others, so that what is a comparison and a product stays small.
+__attribute__((noinline)) float smooth(const Finish& f, float value) {
+    const double x = static_cast<double>(value), low = static_cast<double>(f.low), below = x < 0.0 ? x : 0.0;
+    double y = x;
+    switch (f.activation) {
+        case Activation::elu: y = x > 0.0 ? x : low * std::expm1(below); break;
+        case Activation::selu: y = 1.0507009873554805 * (x > 0.0 ? x : 1.6732632423543772 * std::expm1(below)); break;
+        case Activation::gelu: y = 0.5 * x * (1.0 + std::erf(x * 0.70710678118654752440)); break;
+        case Activation::gelu_tanh:
+            y = 0.5 * x * (1.0 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+            break;
+        case Activation::silu: y = x * (1.0 / (1.0 + std::exp(-(x < -700.0 ? -700.0 : x)))); break;
+        case Activation::softplus: y = softplus(x, low, static_cast<double>(f.high)); break;
+        case Activation::tanh: y = std::tanh(x); break;
+        case Activation::hardsigmoid: y = (x + 3.0 < 0.0 ? 0.0 : x + 3.0 > 6.0 ? 6.0 : x + 3.0) / 6.0; break;
+        case Activation::mish: y = x * std::tanh(softplus(x, 1.0, 20.0)); break;
+        case Activation::exp: y = std::exp(x); break;
+        case Activation::power: y = std::pow(x, low); break;
+        default: break;
+    }
+    return static_cast<float>(y);
+}
+
 float activate(const Finish& f, float v, std::size_t channel) {
     switch (f.activation) {
         case Activation::clamp: return v < f.low ? f.low : (v > f.high ? f.high : v);
@@ -30,8 +57,8 @@ float activate(const Finish& f, float v, std::size_t channel) {
             return v * gate / 6.0f;
         }
         case Activation::abs: return v < 0.0f ? -v : v;
+        default: return smooth(f, v);
     }
-    return v;
 }
 
 // Sums as kernels leave them, 64 to a pixel: counts of differing bits, floats, or whole numbers.  `at` is pixel i of a tile.

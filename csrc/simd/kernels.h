@@ -18,7 +18,11 @@ struct Segment {
     std::uint32_t offset, length;
 };
 
-enum class Activation { clamp, leaky_relu, prelu, sigmoid, hardswish, abs };
+enum class Activation {
+    clamp, leaky_relu, prelu, sigmoid, hardswish, abs,
+    // In double, rounded once; those that take numbers have them in `low` and `high`.
+    elu, selu, gelu, gelu_tanh, silu, softplus, tanh, hardsigmoid, mish, exp, power
+};
 
 // How a convolution ends:  v = acc·scale + shift (+ residual);  v = activation(v);  out = v;  bits = v > level.
 // With `threshold` it is only  bits = acc > threshold.
@@ -28,7 +32,7 @@ struct Finish {
     const float* shift;
     const float* residual;           // pixels × channels, or null
     Activation activation;
-    float low, high;                 // clamp: none is −∞, ∞; leaky_relu: low is the slope
+    float low, high;                 // clamp: none is −∞, ∞; leaky_relu: low is the slope; softplus: beta and threshold
     const float* slope;              // prelu
     const float* level;              // padded to blocks
     const std::int32_t* threshold;   // padded to blocks, or null

@@ -16,6 +16,7 @@ from packed_networks import image_for, one_operation, picture_network, signs, sm
 from rbnn.bench.float_twin import float_twin, without_bytes
 from rbnn.bench.rivals import amx, contenders
 from rbnn.bench.rivals.compare import noise
+from rbnn.errors import ConfigError, ExportError
 from rbnn.packed import oracle
 from rbnn.packed.graph import Graph, Input
 from rbnn.packed.operations import ACTIVATIONS, KINDS
@@ -67,6 +68,12 @@ def floats(*shape: int) -> Any:
 
 CONV = {"kernel": [3, 2], "stride": [2, 1], "padding": [1, 2], "dilation": [1, 2]}
 FINISH = {"scale": floats(64), "shift": floats(64)}
+UNTRANSLATED = {*KINDS, *ACTIVATIONS} - {
+    "float_conv", "binary_conv", "int8_conv", "quantize", "pack", "affine", "activation", "max_pool", "avg_pool",
+    "max_pool_bits", "adaptive_max_pool", "adaptive_avg_pool", "mean", "add", "multiply", "concat", "reshape", "slice",
+    "pad", "constant", "hardtanh", "relu", "relu6", "leaky_relu", "prelu", "sigmoid", "hardswish", "abs",
+}  # fmt: skip
+"""Kinds of operations and activations that are refused, and not guessed."""
 CASES: list[tuple[str, dict[str, Shape], dict[str, Shape], dict[str, Any], dict[str, Any]]] = [
     ("float_conv", {"x": (7, 8, 6), "residual": (4, 10, 64)}, {"float": (4, 10, 64)},
      FINISH | {"weight": floats(64, 3, 2, 3)}, CONV | {"groups": 2, "activation": ["relu"]}),
@@ -105,6 +112,8 @@ CASES: list[tuple[str, dict[str, Shape], dict[str, Shape], dict[str, Any], dict[
     ("adaptive_avg_pool", {"x": (3, 5, 3)}, {"float": (5, 2, 3)}, {}, {"size": [5, 2]}),
     ("mean", {"x": (7, 5, 3)}, {"float": (1, 1, 3)}, {}, {"over": "hw"}),
     ("mean", {"x": (7, 5, 3)}, {"float": (7, 5, 1)}, {}, {"over": "c"}),
+    ("mean", {"x": (7, 5, 3)}, {"float": (7, 1, 1)}, {}, {"over": "wc"}),
+    ("concat", {"x0": (3, 4, 5), "x1": (2, 4, 5)}, {"float": (5, 4, 5)}, {}, {"axis": "h"}),
     ("add", {"a": (1, 4, 1), "b": (3, 1, 5)}, {"float": (3, 4, 5)}, {}, {}),
     ("multiply", {"a": (3, 4, 5), "b": (1, 1, 5)}, {"float": (3, 4, 5)}, {}, {}),
     ("concat", {"x0": (3, 4, 5), "x1": (3, 4, 7)}, {"float": (3, 4, 12)}, {}, {}),
@@ -116,13 +125,33 @@ CASES: list[tuple[str, dict[str, Shape], dict[str, Shape], dict[str, Any], dict[
     *(
         ("activation", {"x": (3, 4, 64)}, {"float": (3, 4, 64)}, {"slope": floats(64)} if name == "prelu" else {},
          {"activation": [name, *{"hardtanh": [-0.5, 2.0], "leaky_relu": [0.2]}.get(name, [])]})
-        for name in ACTIVATIONS
+        for name in ACTIVATIONS if name not in UNTRANSLATED
     ),
 ]  # fmt: skip
 
 
 def test_every_kind_is_there() -> None:
-    assert {case[0] for case in CASES} == set(KINDS)
+    assert {case[0] for case in CASES} | UNTRANSLATED >= set(KINDS)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        one_operation("softmax", {"x": (3, 4, 5)}, {"float": (3, 4, 5)}, {}, {"over": "c"}),
+        one_operation("activation", {"x": (3, 4, 5)}, {"float": (3, 4, 5)}, {}, {"activation": ["gelu"]}),
+        one_operation("pad", {"x": (3, 4, 5)}, {"float": (4, 4, 5)}, {},
+                      {"before": [1, 0, 0], "after": [0, 0, 0], "mode": "reflect"}),
+    ],
+)  # fmt: skip
+def test_what_has_no_translation_is_named(graph: Graph) -> None:
+    with pytest.raises(ExportError, match="has no translation"):
+        by_torch(graph, image_for(graph, np.random.default_rng(0)))
+
+
+def test_several_answers_have_no_translation() -> None:
+    graph = small_network()
+    with pytest.raises(ConfigError, match="gives 2 answers, and other engines and formats are given networks with one"):
+        by_torch(replace(graph, output=["logits", "e"]), floats(1, 3, 8, 8))
 
 
 @every_engine

@@ -290,3 +290,47 @@ def test_neither_needs_torch(words: list[str], place: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", WITHOUT_TORCH, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def with_maps() -> Graph:
+    graph = small_network()
+    return replace(graph, output={"file": "logits", "../maps": ["e", "b"]}, input=replace(graph.input, classes=()))
+
+
+def test_maps_and_several_answers_become_files(place: Path, rbnn: Rbnn) -> None:
+    """Names out of the network lead nowhere: everything lies in the directory."""
+    packfile.write(with_maps(), place / "net.rbnn")
+    picture = next((place / "image-folder").rglob("0.png"))
+    answer = rbnn("predict", "net.rbnn", picture, "--output", "answers", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    (found,) = json.loads(answer.out)
+    assert found["answers"] == {"file": [5], "../maps.0": [24, 2, 2], "../maps.1": [16, 8, 8]}
+    names = ["0.npz", "0..._maps.0.png", "0..._maps.1.png"]
+    assert found["files"] == [f"answers/{name}" for name in names]
+    assert sorted(path.name for path in (place / "answers").iterdir()) == sorted(names)
+    wanted = logits(with_maps(), picture)
+    with np.load(place / "answers" / "0.npz") as arrays:
+        np.testing.assert_allclose(arrays["file_"], wanted["file"], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(arrays[".._maps.1"], wanted["../maps"][1], rtol=1e-4, atol=1e-4)
+        largest = arrays[".._maps.1"][0].argmax(0)
+    np.testing.assert_array_equal(np.asarray(Image.open(place / "answers" / names[2])), largest)
+    plain = rbnn("predict", "net.rbnn", picture, picture, "--output", "answers")
+    assert plain.out.startswith(f"{picture}: answers/0.0.npz, ")
+
+
+def test_answers_need_a_place_and_classes_none(place: Path, rbnn: Rbnn) -> None:
+    picture = next(place.rglob("0.png"))
+    refused = rbnn("predict", "net.rbnn", picture, "--output", "answers")
+    assert (refused.code, refused.out) == (2, "")
+    assert "sorts pictures into classes" in refused.err
+    packfile.write(with_maps(), place / "net.rbnn")
+    refused = rbnn("predict", "net.rbnn", picture)
+    assert (refused.code, refused.out) == (2, "")
+    assert "--output DIR" in refused.err
+    assert not (place / "answers").exists()
+
+
+def test_info_names_the_answers(place: Path, rbnn: Rbnn) -> None:
+    packfile.write(with_maps(), place / "net.rbnn")
+    assert "Answers: file 5, ../maps.0 24×2×2, ../maps.1 16×8×8" in rbnn("info", "net.rbnn").out
+    assert json.loads(rbnn("info", "net.rbnn", "--json").out)["answers"]["../maps.0"] == [24, 2, 2]

@@ -13,7 +13,7 @@ from rbnn.exporting.draft import Draft
 from rbnn.exporting.thresholds import use_thresholds
 from rbnn.models import RPReLU
 from rbnn.packed import file as packfile
-from rbnn.packed import oracle
+from rbnn.packed import formulas
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Buffer, Operation
 
@@ -120,5 +120,5 @@ def test_a_threshold_passes_what_the_finish_would(activation: list[object] | Non
     for total in range(-45, 46):
         value = np.asarray(total * scale + shift)
         if activation is not None:
-            value = oracle.activation(value, {}, {"activation": activation})
+            value = formulas.activation(value, {}, {"activation": activation})
         np.testing.assert_array_equal(turned * total > conv.tensors["threshold"], value > level)

@@ -88,7 +88,7 @@ def test_what_the_file_holds(tmp_path: Path) -> None:
         sizes[form] = report.bytes
         assert report.float_layers == 3
         assert (report.changed_by_int8 is None) == (form == "float32")
-        assert ("int8 changes the class of" in str(report)) == (form == "int8")
+        assert ("int8: changes the class of" in str(report)) == (form == "int8")
     graph = packfile.read(tmp_path / "int8")
     assert [operation.kind for operation in graph.operations][:2] == ["quantize", "int8_conv"]
     weights = {o.name: o.tensors["weight"] for o in graph.operations if "weight" in o.tensors}

@@ -104,12 +104,6 @@ class Turn(nn.Module):
         return x.transpose(1, 2)
 
 
-def test_other_orders_are_refused(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), Turn())
-    with pytest.raises(ExportError, match="only channels and length of a signal can change places"):
-        rbnn.export(model, tmp_path / "net.rbnn", torch.randn(2, 3, 8, 8))
-
-
 def test_what_a_session_of_signals_takes(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv1d(CHANNELS, 8, 3), BinaryConv1d(8, 8, 3)).eval()
     rbnn.export(model, tmp_path / "net.rbnn", torch.randn(2, CHANNELS, LENGTH))

@@ -19,8 +19,10 @@ from safetensors.numpy import save_file
 from rbnn.data.preprocess import normalise
 from rbnn.errors import PackError
 from rbnn.packed import file as packfile
+from rbnn.packed import oracle
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import KINDS
+from rbnn.packed.session import Session
 
 
 @pytest.fixture(params=ENCODE, ids="version {}".format)
@@ -95,8 +97,8 @@ def test_every_damaged_byte_is_noticed(packed: Path) -> None:
 
 def test_a_newer_version_is_refused(packed: Path) -> None:
     data = packed.read_bytes()
-    packed.write_bytes(re.sub(rb'"rbnn.version":"."', b'"rbnn.version":"3"', data))
-    with pytest.raises(PackError, match=r"version 3.*reads up to 2.*upgrade"):
+    packed.write_bytes(re.sub(rb'"rbnn.version":"."', b'"rbnn.version":"4"', data))
+    with pytest.raises(PackError, match=r"version 4.*reads up to 3.*upgrade"):
         packfile.read(packed)
 
 
@@ -286,3 +288,48 @@ def test_the_document_lists_every_kind() -> None:
         assert f"`{kind}`" in text
         for attribute in rules.attributes:
             assert attribute in text
+
+
+def several(output: Any, shapes: Any = None) -> Graph:
+    graph = small_network()
+    return replace(graph, output=output, input=replace(graph.input, classes=()), shapes=shapes or {})
+
+
+def test_several_answers_are_kept(tmp_path: Path) -> None:
+    graph = several({"classes": "logits", "maps": ["e", ["b", "e"]]}, {"e": (3, 8, 4)})
+    packfile.write(graph, tmp_path / "net.rbnn")
+    read = packfile.read(tmp_path / "net.rbnn")
+    assert (read.output, read.shapes) == (graph.output, graph.shapes)
+    images = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
+    answer, values = Session(read)(images), oracle.run_all(read, images)
+    assert list(answer) == ["classes", "maps"]
+    assert answer["classes"].shape == (2, 5)
+    small, (wide, again) = answer["maps"]
+    np.testing.assert_allclose(wide, values["b"].transpose(0, 3, 1, 2), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(small, values["e"].transpose(0, 3, 1, 2).reshape(2, 3, 8, 4), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(again, small)
+
+
+@pytest.mark.parametrize(
+    ("graph", "words"),
+    [
+        (several([]), "1 to 256 buffers"),
+        (several(["logits", 3]), "must be a buffer, or several"),
+        (several(["logits", "image"]), "'image' is not a float buffer that some operation writes"),
+        (several({"x": "b.bits"}), "'b.bits' is not a float buffer"),
+        (several([[[[[[[[["logits"]]]]]]]]]), "at most 8 lists deep"),
+        (several("logits", {"logits": (6,)}), r"'logits' cannot have the shape"),
+        (several("logits", {"e": (96,)}), r"'e' cannot have the shape"),
+        (replace(several(["logits"]), input=small_network().input), "5 names of classes for"),
+    ],
+)  # fmt: skip
+def test_answers_that_are_none(graph: Graph, words: str) -> None:
+    with pytest.raises(PackError, match=words):
+        graph.check()
+
+
+@pytest.mark.parametrize("shapes", [[], {"logits": 5}, {"logits": [5.0]}, {"logits": [0]}, {"logits": [-5, -1]}])
+def test_shapes_that_are_none(packed: Path, shapes: Any) -> None:
+    change = with_graph(lambda graph: graph.update(shapes=shapes))
+    with pytest.raises(PackError, match="shapes of its answers must be lists of whole numbers"):
+        packfile.read(rewrite(packed, change))

@@ -21,7 +21,12 @@ def float_twin(graph: Graph) -> Graph:
     twin = _Twin(graph)
     for operation in graph.operations:
         twin.add(operation)
-    return Graph(graph.input, twin.name(graph.output), twin.buffers, twin.operations)
+    return Graph(
+        graph.input,
+        twin.name(graph.only_output("engines are raced on networks with one")),
+        twin.buffers,
+        twin.operations,
+    )
 
 
 def without_bytes(graph: Graph) -> Graph:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -13,6 +14,8 @@ from rich.table import Table
 from rbnn import _core
 from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
 from rbnn.packed import file as packfile
+from rbnn.packed.graph import Graph
+from rbnn.packed.maps import named
 from rbnn.packed.prediction import one_input
 from rbnn.text import as_count, as_shape, as_size, listed, plural, shorten, visible
 
@@ -33,10 +36,21 @@ def show(path: Path, as_json: bool) -> None:
     graph = packfile.read(path)
     costs = packed_costs(graph, path.stat().st_size)
     height, width, channels = graph.buffers[graph.input.buffer].shape
+    answers = _answers(graph)
     if as_json:
-        print(json.dumps(_as_json(path, (channels, height, width), costs), indent=2))
-    else:
-        _print(path, (channels, height, width), costs)
+        print(json.dumps(_as_json(path, (channels, height, width), costs) | {"answers": answers}, indent=2))
+        return
+    _print(path, (channels, height, width), costs)
+    if len(answers) > 1:
+        listed_answers = ", ".join(f"{visible(name)} {as_shape(tuple(shape))}" for name, shape in answers.items())
+        print(f"\nAnswers: {listed_answers}")
+
+
+def _answers(graph: Graph) -> dict[str, list[int]]:
+    """The sides of each answer to one picture, by its name."""
+    shapes = {name: (c, h, w) for name, (h, w, c) in ((name, graph.buffers[name].shape) for name in graph.outputs)}
+    empty = graph.answered(lambda name: np.broadcast_to(np.float32(0), (1, *shapes[name])))
+    return {name: list(array.shape[1:]) for name, array in named(empty)}
 
 
 def _as_json(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> dict[str, object]:

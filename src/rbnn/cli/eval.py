@@ -86,7 +86,7 @@ def _packed(options: Eval) -> tuple[dict[str, float], int, str]:
     side = picture_side(session.graph, options.net)
     if not options.data:
         raise ConfigError(f"{options.net} does not know its data set: add --data NAME")
-    names = session.classes or tuple(map(str, range(session.graph.buffers[session.graph.output].shape[2])))
+    names = session.classes or tuple(map(str, range(session.graph.buffers[session.graph.outputs[0]].shape[2])))
     tests = _tests(options, options.data, names, session.input_shape[0], named=bool(session.classes))
     if isinstance(tests, ImageSet) and tests.image_size != side:
         raise DataError(f"{options.net} takes pictures of {side}×{side}, those of {tests.name} have {tests.image_size}")

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -11,11 +11,15 @@ from rbnn.cli._packed import cores
 from rbnn.errors import ConfigError
 from rbnn.text import visible
 
+if TYPE_CHECKING:
+    from rbnn.packed.session import Session
+
 
 @dataclass(frozen=True)
 class Predict:
     """Show the most likely classes of each image. Images are resized, cropped and normalised as in the network's
-    validation. A packed file needs no torch.
+    validation. A packed file needs no torch. A network that returns maps or several tensors writes them to a directory:
+    all of them as NumPy arrays, and the most likely class of each pixel of a map as a PNG.
 
     Example: rbnn predict net.rbnn cat.jpg dog.png --top 3
     """
@@ -26,8 +30,11 @@ class Predict:
     """Image files: JPEG, PNG, WebP, BMP, GIF, TIFF or PPM."""
     top: int = 5
     """Number of classes to show."""
+    output: Path | None = None
+    """Directory for the answers of a network that does not classify."""
     json: bool = False
-    """Print JSON: a list of {"image": …, "top": [{"class": …, "index": …, "probability": …}, …]}."""
+    """Print JSON: a list of {"image": …, "top": [{"class": …, "index": …, "probability": …}, …]}, or of {"image": …,
+    "answers": {name: shape}, "files": […]}."""
 
 
 def run(options: Predict) -> None:
@@ -37,8 +44,15 @@ def run(options: Predict) -> None:
     if options.top < 1:
         raise ConfigError(f"top is at least 1, got {options.top}")
     from rbnn.importing.opened import load
+    from rbnn.packed.prediction import classifies
 
     with load(options.net, threads=cores()) as session:
+        if not classifies(session.graph):
+            return _write(options, session)
+        if options.output is not None:
+            raise ConfigError(
+                f"{options.net} sorts pictures into classes, it has nothing for --output {options.output}"
+            )
         seen = session.predict(options.images)
     answers = [
         {
@@ -54,6 +68,30 @@ def run(options: Predict) -> None:
         print(json.dumps(answers, indent=2, allow_nan=False))
     else:
         _print(answers)
+
+
+def _write(options: Predict, session: "Session") -> None:
+    """The answers of a network with maps or several tensors, as files."""
+    from rbnn.packed.maps import named, save
+    from rbnn.packed.prediction import values_of
+
+    if options.output is None:
+        raise ConfigError(
+            f"{options.net} answers with maps or several tensors, not with classes: --output DIR is for them"
+        )
+    options.output.mkdir(parents=True, exist_ok=True)
+    found = []
+    for number, path in enumerate(options.images):
+        answer = session(values_of(session.graph, path, str(options.net))[None])
+        same = sum(other.stem == path.stem for other in options.images) > 1
+        files = save(answer, options.output, f"{path.stem}.{number}" if same else path.stem)
+        shapes = {name: list(array.shape[1:]) for name, array in named(answer)}
+        found.append({"image": str(path), "answers": shapes, "files": list(map(str, files))})
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    for each in found:
+        print(f"{visible(str(each['image']))}: {', '.join(visible(file) for file in each['files'])}")
 
 
 def _print(answers: list[dict[str, Any]]) -> None:

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from rbnn.exporting.fuse import fuse
 from rbnn.exporting.int8 import Rounding
 from rbnn.exporting.lower import lower
 from rbnn.exporting.thresholds import use_thresholds
-from rbnn.exporting.trace import Traced, trace
+from rbnn.exporting.trace import Traced, trace, values_in
 from rbnn.files import check_place
 from rbnn.packed import file as packfile
 from rbnn.packed.comparison import Comparison
@@ -96,21 +95,26 @@ def packed(
     rounding = Rounding.of(stem, float_layers, mean, std, images.shape[1])
     images = rounding.pictures(images)
     draft, traced = pack(model, images, rounding)
-    answers = traced.values[traced.nodes[-1]]
-    if classes and len(classes) != answers[0].numel():
-        raise ExportError(f"the network gives {answers[0].numel()} answers, but {len(classes)} class names came")
+    answers = traced.answers
+    if classes and (not isinstance(draft.answer, str) or len(classes) != answers[0][0].numel()):
+        count = f"{answers[0][0].numel()} answers" if isinstance(draft.answer, str) else f"{len(answers)} tensors"
+        raise ExportError(f"the network gives {count}, but {len(classes)} class names came")
     contract = Input(draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)))
     graph = draft.graph(contract)
     graph.check()
     comparison = compare(graph, draft.torch_values, images, answers)
-    changed = int((traced.unprepared.flatten(1).argmax(1) != answers.flatten(1).argmax(1)).sum())
+    before = values_in(traced.unprepared, Tensor)
+    other = [
+        first.flatten(1).argmax(1) != then.flatten(1).argmax(1) for first, then in zip(before, answers, strict=True)
+    ]
+    changed = int(torch.stack(other).any(0).sum())
     return Packed(graph, comparison, changed)
 
 
 def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, Traced]:
     """The network as it will run, not compared with anything yet, and what torch made of ``images``."""
-    traced = trace(model, images, rounding.round_weights)
-    if _finite(traced.values[traced.nodes[-1]]) is False and all(map(_finite, model.parameters())):
+    traced = trace(model, images, rounding.round_weights if rounding.rounds else None)
+    if not all(map(_finite, traced.answers)) and all(map(_finite, model.parameters())):
         raise ExportError("the network's answers to the example are not finite: its weights overflow")
     draft = lower(traced, images)  # names the layer whose own numbers are not finite
     fuse(draft)
@@ -119,9 +123,9 @@ def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, T
     return draft, traced
 
 
-def _finite(value: Any) -> bool | None:
-    """Whether all numbers of a tensor are finite; None for anything else, which ``lower`` refuses."""
-    return bool(torch.isfinite(value).all()) if isinstance(value, Tensor) else None
+def _finite(value: Tensor) -> bool:
+    """Whether all numbers of a tensor are finite."""
+    return bool(torch.isfinite(value).all())
 
 
 def _images(example: Tensor) -> Tensor:

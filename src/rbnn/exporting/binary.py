@@ -5,15 +5,17 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rbnn.errors import NotBinary
 from rbnn.exporting.draft import Array, TorchValue
 from rbnn.exporting.handlers import affine, check_sides, sides
+from rbnn.exporting.shapes import padded, permuted
 from rbnn.exporting.traced_call import Call, Place
 from rbnn.functional import as_tensor
 from rbnn.methods import BinaryForm
-from rbnn.nn import BinaryConv1d, BinaryLayer, BinaryLinear
+from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
 from rbnn.packed.operations import Operation, Shape
 
 Known = dict[tuple[object, ...], str]
@@ -22,13 +24,25 @@ Known = dict[tuple[object, ...], str]
 
 def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
     """``map ⊙ Σ_ij factor_i level_j (signs_i ⊛ sign(x − threshold_j)) + bias``."""
-    if isinstance(layer, BinaryLinear) and x.value.dim() != 2:
-        raise call.fail(f"a linear layer takes vectors (N, C), here it gets {tuple(x.value.shape)}: flatten first")
-    check_sides(call, x, layer.weight)
     try:
         form = layer.method.binary_form(layer.weight)
     except NotBinary as reason:
         raise call.fail(str(reason)) from None
+    if isinstance(layer, BinaryLinear):
+        if x.value.dim() == 2:
+            return _lowered(call, x, layer, form, known)
+        if form.mapped or x.value.dim() < 2:
+            raise call.fail(
+                f"with factors for each input it takes vectors (N, C), here {tuple(x.value.shape)}: flatten first"
+            )
+        return _over_the_last(call, x, layer, form, known)
+    check_sides(call, x, layer.weight)
+    if layer.padding_mode != "zeros":
+        x = _padded(call, x, layer, form)
+    return _lowered(call, x, layer, form, known)
+
+
+def _lowered(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm, known: Known) -> str:
     signs = _torch_signs(call, x, layer, form)
     form = _of_height_one(form) if isinstance(layer, BinaryConv1d) else form
     lowered = _Layer(call, x, form, _window(call, layer, form), signs, known)
@@ -44,6 +58,27 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
         shape = None if factors is maps[-1] else call.shape_of(y)
         buffer = call.write("multiply", {"a": buffer, "b": factors}, value=y, shape=shape, part=f".map{number or ''}")
     return buffer if layer.bias is None else affine(call, Place(buffer, y), 1.0, call.array(layer.bias))
+
+
+def _over_the_last(call: Call, x: Place, layer: BinaryLinear, form: BinaryForm, known: Known) -> str:
+    """A linear layer over the last of several dimensions, which becomes the channels and is put back."""
+    last = x.value.dim() - 1
+    turned = permuted(call, x, [0, last, *range(1, last)], ".turned")
+    result = call.result.permute(0, last, *range(1, last))
+    made = Place(_lowered(replace(call, result=result), turned, layer, form, known), result)
+    return permuted(call, made, [0, *range(2, last + 1), 1], "").buffer
+
+
+def _padded(call: Call, x: Place, layer: BinaryConv1d | BinaryConv2d, form: BinaryForm) -> Place:
+    """The signs of a border that is taken from the picture are the signs of the padded picture."""
+    if form.centred or form.magnitudes:
+        raise call.fail(
+            f"padding_mode {layer.padding_mode!r} with a mean of the picture is not supported: pad by zeros"
+        )
+    twice = layer._reversed_padding_repeated_twice
+    value = F.pad(x.value, twice, mode=layer.padding_mode)
+    around = [(twice[at], twice[at + 1]) for at in range(len(twice) - 2, -1, -2)]
+    return Place(padded(call, x, [(0, 0), *around], layer.padding_mode, 0.0, value, ".pad"), value)
 
 
 def _of_height_one(form: BinaryForm) -> BinaryForm:
@@ -65,13 +100,12 @@ class _Window:
 def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> _Window:
     if isinstance(layer, BinaryLinear):
         return _Window({"kernel": [1, 1]}, 1, [0, 0])
-    if layer.padding_mode != "zeros":
-        raise call.fail(f"padding_mode {layer.padding_mode!r} is not supported")
-    kernel, stride, dilation, padded = layer.kernel_size, layer.stride, layer.dilation, layer.padding
+    kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
+    edge = layer.padding if layer.padding_mode == "zeros" else "valid"  # else the picture was padded before
     if isinstance(layer, BinaryConv1d):
         kernel, stride, dilation = ((1, *each) for each in (kernel, stride, dilation))
-        padded = padded if isinstance(padded, str) else (0, *padded)
-    around = sides(padded, list(kernel), list(dilation))
+        edge = edge if isinstance(edge, str) else (0, *edge)
+    around = sides(edge, list(kernel), list(dilation))
     # "same" with an even kernel: as wide before as behind, and the first outputs cut off.
     padding = [max(both) for both in around]
     cut = [after - before for before, after in around]

@@ -27,7 +27,7 @@ from rbnn.packed.session import Session
 ACCUMULATORS = "accumulators of "
 
 
-def compare(graph: Graph, torch_values: dict[str, TorchValue], images: Tensor, answers: Tensor) -> Comparison:
+def compare(graph: Graph, torch_values: dict[str, TorchValue], images: Tensor, answers: list[Tensor]) -> Comparison:
     """Raises ExportError at the first operation that differs by more than rounding."""
     graph_with_sums = _with_accumulators(graph)
     known = {name: torch_value for name, torch_value in torch_values.items() if name in graph.buffers}
@@ -134,7 +134,7 @@ def _near_ties(operation: Operation, torch_value: TorchValue, wanted: Array, got
 
 
 def _whole(
-    graph: Graph, known: dict[str, TorchValue], given: dict[str, Array], pixels: Array, answers: Tensor
+    graph: Graph, known: dict[str, TorchValue], given: dict[str, Array], pixels: Array, answers: list[Tensor]
 ) -> tuple[int, float]:
     """Images in which a sign differs when the network runs by itself, and the largest difference of the others."""
     session = Session(graph)
@@ -143,9 +143,9 @@ def _whole(
     for name, torch_value in known.items():
         if torch_value.signs is not None and name in seen:
             same &= (seen[name] == given[name]).all((1, 2, 3))
-    wanted, got = answers.numpy().reshape(len(pixels), -1), session(pixels).reshape(len(pixels), -1)
-    apart = np.abs(wanted.astype(np.float64) - got).max(1) / np.maximum(np.abs(wanted).max(1), 1)
-    worst = float(apart[same].max(initial=0.0))
+    answered = leaves(session(pixels))
+    apart = [_apart(wanted.numpy(), got) for wanted, got in zip(answers, answered, strict=True)]
+    worst = float(np.max(apart, 0)[same].max(initial=0.0))
     allowed = ANSWER_DIFFERENCE + max((average_rounds(graph, each) for each in graph.operations), default=0.0)
     if not worst <= allowed:
         raise ExportError(
@@ -153,3 +153,16 @@ def _whole(
             f"{allowed:.2g}"
         )
     return int((~same).sum()), worst
+
+
+def leaves(answer: Any) -> list[Array]:
+    """The arrays of an answer, in order."""
+    if isinstance(answer, np.ndarray):
+        return [answer]
+    return [each for part in (answer.values() if isinstance(answer, dict) else answer) for each in leaves(part)]
+
+
+def _apart(wanted: Array, got: Array) -> Array:
+    """By how much each picture's answer differs, relative to its largest value or 1."""
+    wanted, got = (each.reshape(len(each), -1).astype(np.float64) for each in (wanted, got))
+    return np.asarray(np.abs(wanted - got).max(1) / np.maximum(np.abs(wanted).max(1), 1))

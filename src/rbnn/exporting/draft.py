@@ -1,13 +1,14 @@
 """A packed network while it is made: operations with their numbers still in double and their signs as ±1."""
 
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rbnn.packed.graph import Graph, Input, unused
+from rbnn.packed.graph import Answer, Graph, Input, answer_buffers, unused
 from rbnn.packed.operations import Buffer, Operation, Shape
 
 Array = NDArray[Any]
@@ -31,7 +32,12 @@ class Draft:
     buffers: dict[str, Buffer]
     operations: list[Operation] = field(default_factory=list)
     torch_values: dict[str, TorchValue] = field(default_factory=dict)
-    output: str = ""
+    answer: Answer = ""
+
+    @property
+    def outputs(self) -> list[str]:
+        """The buffers that the network answers with."""
+        return answer_buffers(self.answer)
 
     def new_buffer(self, name: str, buffer: Buffer, torch_value: TorchValue | None = None) -> str:
         """A buffer called ``name`` or nearly so."""
@@ -58,9 +64,9 @@ class Draft:
         return next((operation for operation in self.operations if buffer in operation.outputs.values()), None)
 
     def sole_consumer(self, buffer: str) -> Operation | None:
-        """The only operation that reads ``buffer``, and reads it once; None where it is the network's output."""
+        """The only operation that reads ``buffer``, and reads it once; None where it is an answer of the network."""
         found = [operation for operation in self.operations for name in operation.inputs.values() if name == buffer]
-        return found[0] if len(found) == 1 and buffer != self.output else None
+        return found[0] if len(found) == 1 and buffer not in self.outputs else None
 
     def channels(self, buffer: str) -> int:
         return self.buffers[buffer].shape[2]
@@ -77,7 +83,21 @@ class Draft:
             operations.append(replace(operation, tensors=tensors))
         used = {self.input, *(name for operation in operations for name in operation.outputs.values())}
         buffers = {name: buffer for name, buffer in self.buffers.items() if name in used}
-        return Graph(contract, self.output, buffers, operations)
+        return Graph(contract, self.answer, buffers, operations, self._shapes())
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """How the answers come out, where that does not follow from their buffers."""
+        shapes = {}
+        for name in self.outputs:
+            if name in self.torch_values:
+                shape, (height, width, channels) = self.torch_values[name].value.shape[1:], self.buffers[name].shape
+                plain: list[tuple[int, ...]] = [(channels,) if height == width == 1 else (channels, height, width)]
+                if isinstance(self.answer, str):  # one answer comes out as it always did
+                    plain += [(channels, height, width)]
+                    plain += [(channels, width)] if height == self.buffers[self.input].shape[0] == 1 else []
+                if tuple(shape) not in plain:
+                    shapes[name] = tuple(shape)
+        return shapes
 
 
 def _stored(operation: Operation, role: str, array: Array) -> Array:
@@ -88,12 +108,13 @@ def _stored(operation: Operation, role: str, array: Array) -> Array:
 
 
 def picture_shape(shape: tuple[int, ...]) -> Shape | None:
-    """Height, width and channels of a torch shape (N, C, H, W), (N, C, L) or (N, C); None for any other."""
-    if len(shape) == 2:
-        return 1, 1, shape[1]
-    if len(shape) == 3:
-        return 1, shape[2], shape[1]
-    return (shape[2], shape[3], shape[1]) if len(shape) == 4 else None
+    """Height, width and channels of a torch shape (N, C, H, W), (N, C, L), (N, C) or (N); of more dimensions those
+    between channels and width are the height.  In memory the second is always the last.  None without a batch."""
+    if len(shape) == 4:
+        return shape[2], shape[3], shape[1]
+    if len(shape) < 3:
+        return (1, 1, prod(shape[1:])) if shape else None
+    return prod(shape[2:-1]), shape[-1], shape[1]
 
 
 def pictures(value: Tensor) -> Array:

@@ -8,11 +8,15 @@ from collections.abc import Callable
 import numpy as np
 
 from rbnn.exporting.draft import CONVOLUTIONS, Array, Draft
+from rbnn.exporting.moves import moves_into_one, no_move
 from rbnn.exporting.shifts import add_shift, is_shift, shift_into_readers
 from rbnn.packed.operations import Buffer, Operation
 
-RISING = ("hardtanh", "relu", "relu6", "sigmoid")
-"""Activations that never fall: they commute with maxima.  ``leaky_relu`` and ``prelu`` may, by their slopes."""
+RISING = ("hardtanh", "relu", "relu6", "sigmoid", "tanh", "hardsigmoid", "softplus", "selu", "exp")
+"""Activations that never fall: they commute with maxima.  ``leaky_relu``, ``elu`` and ``prelu`` may, by their
+slopes."""
+KEEP_SIGNS = ("hardtanh", "relu", "relu6", "leaky_relu", "prelu")
+"""Those behind which the sign of a value is what it was before, at some levels."""
 
 
 def fuse(draft: Draft) -> None:
@@ -115,7 +119,7 @@ def activation_before_pool(draft: Draft, operation: Operation) -> bool:
 def rises(operation: Operation) -> bool:
     """Whether the activation of a operation never falls."""
     name, *numbers = operation.attributes["activation"]
-    if name == "leaky_relu":
+    if name in ("leaky_relu", "elu"):
         return bool(numbers[0] >= 0)
     return name in RISING or (name == "prelu" and bool((operation.tensors["slope"] >= 0).all()))
 
@@ -183,7 +187,7 @@ def sign_without_activation(draft: Draft, operation: Operation) -> bool:
         return False
     name, *numbers = before.attributes["activation"]
     low, high = {"hardtanh": numbers, "relu6": [0.0, 6.0]}.get(name, [0.0, np.inf])
-    if name == "sigmoid" or not low <= operation.attributes.get("level", 0.0) < high:
+    if name not in KEEP_SIGNS or not low <= operation.attributes.get("level", 0.0) < high:
         return False
     if name in ("leaky_relu", "prelu") and operation.attributes.get("level", 0.0) != 0:
         return False
@@ -255,13 +259,15 @@ RULES: dict[str, list[Rule]] = {
     "affine": [affine_into_affine, affine_into_convolution, affine_before_pool],
     "activation": [activation_into_convolution, activation_before_pool],
     "add": [add_into_convolution],
+    "permute": [moves_into_one],
+    "reshape": [moves_into_one, no_move],
     "pack": [sign_into_convolution, sign_without_activation, sign_of_affine, sign_before_pool],
 }
 
 
 def drop_unread(draft: Draft) -> None:
     """What nobody reads is not computed."""
-    read = {draft.output}
+    read = set(draft.outputs)
     for operation in reversed(list(draft.operations)):
         if read & set(operation.outputs.values()):
             read.update(operation.inputs.values())

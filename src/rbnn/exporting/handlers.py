@@ -10,12 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rbnn.exporting.activations import hardtanh, power, prelu, prelu_of, relu
 from rbnn.exporting.draft import Array
+from rbnn.exporting.shapes import padded, permuted
 from rbnn.exporting.traced_call import Call, Place, pair
 from rbnn.models import RPReLU
 
 
 def identity(call: Call, x: Place, *_: Any, **__: Any) -> str:
+    return x.buffer
+
+
+def same_numbers(call: Call, x: Place, *_: Any, **__: Any) -> str:
+    """A change of type or device: the packed network has float32 alone."""
+    if not call.result.is_floating_point():
+        raise call.fail(f"it gives {call.result.dtype}, and a packed network has floats alone")
     return x.buffer
 
 
@@ -37,6 +46,7 @@ def conv(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    padding_mode: str = "zeros",
 ) -> str:
     filters = constant(call, weight, "weight")
     check_sides(call, x, filters)
@@ -45,8 +55,8 @@ def conv(
     padding = padding if isinstance(padding, str) else both_sides(x, padding, 0)
     around = sides(padding, list(filters.shape[2:]), dilations)
     buffer = x.buffer
-    if any(before != after for before, after in around):  # "same" with an even kernel
-        buffer = pad_picture(call, x, around)
+    if padding_mode != "zeros" or any(before != after for before, after in around):  # "same" with an even kernel
+        buffer = pad_picture(call, x, around, padding_mode)
         around = [(0, 0), (0, 0)]
     attributes = {
         "kernel": list(filters.shape[2:]),
@@ -74,11 +84,16 @@ def check_sides(call: Call, x: Place, filters: Tensor) -> None:
 
 
 def linear(call: Call, x: Place, weight: Any, bias: Any = None) -> str:
-    if x.value.dim() != 2:
-        raise call.fail(f"a linear layer takes vectors (N, C), here it gets {tuple(x.value.shape)}: flatten first")
     filters = constant(call, weight, "weight")
     tensors = {"weight": call.array(filters[:, None, None])} | bias_of(call, bias)
-    return call.write("float_conv", {"x": x.buffer}, tensors, {"kernel": [1, 1]})
+    if x.value.dim() == 2:
+        return call.write("float_conv", {"x": x.buffer}, tensors, {"kernel": [1, 1]})
+    # Over the last dimension, which becomes the channels and is put back.
+    last = x.value.dim() - 1
+    turned = permuted(call, x, [0, last, *range(1, last)], ".turned")
+    value = call.result.permute(0, last, *range(1, last))
+    made = call.write("float_conv", {"x": turned.buffer}, tensors, {"kernel": [1, 1]}, value=value, part=".linear")
+    return permuted(call, Place(made, value), [0, *range(2, last + 1), 1], "").buffer
 
 
 def constant(call: Call, tensor: Any, what: str) -> Tensor:
@@ -101,13 +116,10 @@ def sides(padding: Any, kernel: list[int], dilation: list[int]) -> list[tuple[in
     return [(each, each) for each in pair(padding)]
 
 
-def pad_picture(call: Call, x: Place, around: list[tuple[int, int]]) -> str:
-    (top, bottom), (left, right) = around
-    height, width, channels = call.shape_of(x.value)
-    return call.write(
-        "pad", {"x": x.buffer}, attributes={"before": [top, left, 0], "after": [bottom, right, 0]},
-        shape=(height + top + bottom, width + left + right, channels), part=".pad",
-    )  # fmt: skip
+def pad_picture(call: Call, x: Place, around: list[tuple[int, int]], mode: str = "zeros") -> str:
+    """Height and width padded by themselves."""
+    picture = [(0, 0), *around[-(x.value.dim() - 2) :]]
+    return padded(call, x, picture, "constant" if mode == "zeros" else mode, 0.0, None, ".pad")
 
 
 # Affine
@@ -139,129 +151,7 @@ def affine(call: Call, x: Place, scale: Any, shift: Any, part: str = "", value: 
     return call.write("affine", {"x": x.buffer}, tensors, part=part, value=value)
 
 
-def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> str:
-    if isinstance(a, Place) and isinstance(b, Place):
-        if alpha != 1:
-            b = Place(affine(call, b, alpha, 0.0, ".times", b.value * alpha), b.value * alpha)
-        return _two(call, "add", a, b)
-    if isinstance(b, Place):
-        return add(call, b, a) if alpha == 1 else _with_constant(call, b, a, scale=float(alpha))
-    return _with_constant(call, a, b if alpha == 1 else b * alpha)
-
-
-def sub(call: Call, a: Any, b: Any, *, alpha: float = 1) -> str:
-    return add(call, a, b, alpha=-alpha)
-
-
-def neg(call: Call, x: Place) -> str:
-    return affine(call, x, -1.0, 0.0)
-
-
-def mul(call: Call, a: Any, b: Any) -> str:
-    if isinstance(a, Place) and isinstance(b, Place):
-        return _two(call, "multiply", a, b)
-    x, factor = (a, b) if isinstance(a, Place) else (b, a)
-    values = _per_channel(call, x, factor)
-    if values is not None:
-        return affine(call, x, values, 0.0)
-    return call.write("multiply", {"a": x.buffer, "b": _constant_picture(call, x, factor)})
-
-
-def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> str:
-    if isinstance(b, Place) or rounding_mode is not None:
-        raise call.fail("only a division by a constant is")
-    return mul(call, a, 1 / (b.double() if isinstance(b, Tensor) else b))
-
-
-def _two(call: Call, kind: str, a: Place, b: Place) -> str:
-    if a.value.dim() != b.value.dim():
-        raise call.fail(f"shapes {tuple(a.value.shape)} and {tuple(b.value.shape)} do not stand side by side")
-    return call.write(kind, {"a": a.buffer, "b": b.buffer})
-
-
-def _with_constant(call: Call, x: Place, term: Any, scale: float = 1.0) -> str:
-    values = _per_channel(call, x, term)
-    if values is not None:
-        return affine(call, x, scale, values)
-    if scale != 1:
-        x = Place(affine(call, x, scale, 0.0, ".times", x.value * scale), x.value * scale)
-    return call.write("add", {"a": x.buffer, "b": _constant_picture(call, x, term)})
-
-
-def _full(call: Call, x: Place, term: Any) -> Tensor:
-    """A constant in as many dimensions as x has, the batch's 1."""
-    tensor = torch.as_tensor(term)
-    if tuple(call.result.shape) != tuple(x.value.shape):
-        raise call.fail(f"a constant of the shape {tuple(tensor.shape)} makes {tuple(x.value.shape)} larger")
-    tensor = tensor.reshape(*[1] * (x.value.dim() - tensor.dim()), *tensor.shape)
-    if tensor.shape[0] != 1:
-        raise call.fail("a constant with a value for each picture of the batch belongs to one batch alone")
-    return tensor
-
-
-def _per_channel(call: Call, x: Place, term: Any) -> Array | None:
-    """One number per channel, if a constant is that."""
-    tensor = _full(call, x, term)
-    if any(side != 1 for side in tensor.shape[2:]):
-        return None
-    return np.broadcast_to(call.array(tensor).reshape(-1), (x.value.shape[1],))
-
-
-def _constant_picture(call: Call, x: Place, term: Any) -> str:
-    tensor = _full(call, x, term)
-    height, width, channels = call.shape_of(tensor)
-    values = call.array(tensor).reshape(channels, height, width).transpose(1, 2, 0)
-    return call.write("constant", {}, {"value": values}, shape=(height, width, channels), part=".constant")
-
-
-# Activations
-
-
-def _activation(call: Call, x: Place, *words: Any) -> str:
-    return call.write("activation", {"x": x.buffer}, attributes={"activation": list(words)})
-
-
-def hardtanh(call: Call, x: Place, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> str:
-    return _activation(call, x, "hardtanh", float(min_val), float(max_val))
-
-
-def clamp(call: Call, x: Place, min: Any = None, max: Any = None) -> str:
-    if not isinstance(min, int | float) or not isinstance(max, int | float):
-        raise call.fail("both ends of a clamp must be numbers")
-    return hardtanh(call, x, min, max)
-
-
-def relu(call: Call, x: Place, inplace: bool = False) -> str:
-    return _activation(call, x, "relu")
-
-
-def relu6(call: Call, x: Place, inplace: bool = False) -> str:
-    return _activation(call, x, "relu6")
-
-
-def leaky_relu(call: Call, x: Place, negative_slope: float = 0.01, inplace: bool = False) -> str:
-    return _activation(call, x, "leaky_relu", float(negative_slope))
-
-
-def prelu(call: Call, x: Place, weight: Any) -> str:
-    return _prelu(call, x, constant(call, weight, "slope"))
-
-
-def _prelu(call: Call, x: Place, weight: Tensor, value: Tensor | None = None, part: str = "") -> str:
-    slope = np.broadcast_to(call.array(weight), (x.value.shape[1],)) * 1.0
-    attributes = {"activation": ["prelu"]}
-    return call.write("activation", {"x": x.buffer}, {"slope": slope}, attributes, value=value, part=part)
-
-
-def sigmoid(call: Call, x: Place) -> str:
-    return _activation(call, x, "sigmoid")
-
-
-def hardswish(call: Call, x: Place, inplace: bool = False) -> str:
-    return _activation(call, x, "hardswish")
-
-
-# Pools and means
+# Pools
 
 
 def max_pool(
@@ -304,6 +194,24 @@ def _window(x: Place, kernel: Any, stride: Any, padding: Any, ceil: bool) -> dic
     }  # fmt: skip
 
 
+def lp_pool(
+    call: Call, x: Place, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> str:
+    """The root of the sum of powers; torch counts a negative sum, of odd powers, as 0."""
+    exponent, window = float(norm_type), _window(x, kernel_size, stride, 0, ceil_mode)
+    if ceil_mode:
+        raise call.fail("with ceil_mode=True it is not supported")
+    shape = call.shape_of(call.result)
+    raised = power(call, x, exponent, shape=call.shape_of(x.value), part=".power")
+    mean = call.write("avg_pool", {"x": raised}, attributes=window, shape=shape, part=".mean")
+    taps = np.full(shape[2], float(np.prod(window["kernel"])))
+    total = call.write("affine", {"x": mean}, {"scale": taps, "shift": 0 * taps}, shape=shape, part=".sum")
+    positive = call.write(
+        "activation", {"x": total}, attributes={"activation": ["relu"]}, shape=shape, part=".positive"
+    )
+    return power(call, Place(positive, call.result), 1 / exponent)
+
+
 def adaptive_avg_pool(call: Call, x: Place, output_size: Any) -> str:
     return call.write("adaptive_avg_pool", {"x": x.buffer}, attributes={"size": list(call.shape_of(call.result)[:2])})
 
@@ -312,17 +220,6 @@ def adaptive_max_pool(call: Call, x: Place, output_size: Any, return_indices: bo
     if return_indices:
         raise call.fail("the places of the maxima are not kept")
     return call.write("adaptive_max_pool", {"x": x.buffer}, attributes={"size": list(call.shape_of(call.result)[:2])})
-
-
-def mean(call: Call, x: Place, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> str:
-    dims = x.value.dim()
-    given = range(dims) if dim is None else dim if isinstance(dim, tuple | list) else [dim]
-    over = {int(each) % dims for each in given}
-    if over == set(range(2, dims)):
-        return call.write("mean", {"x": x.buffer}, attributes={"over": "hw"})
-    if over == {1} and keepdim:
-        return call.write("mean", {"x": x.buffer}, attributes={"over": "c"})
-    raise call.fail("a mean is taken over height and width, or over channels with keepdim=True")
 
 
 # Modules of ours
@@ -349,7 +246,7 @@ def rprelu(call: Call, x: Place, shift_in: Tensor, weight: Tensor, shift_out: Te
     moved = x.value + shift_in.detach().view(shape)
     bent = torch.nn.functional.prelu(moved, weight.detach())
     inner = Place(affine(call, x, 1.0, call.array(shift_in), ".in", moved), moved)
-    return affine(call, Place(_prelu(call, inner, weight, bent, ".bent"), bent), 1.0, call.array(shift_out))
+    return affine(call, Place(prelu_of(call, inner, weight, bent, ".bent"), bent), 1.0, call.array(shift_out))
 
 
 def join(call: Call, branch: Place, shortcut: Place, activation: nn.Module) -> str:

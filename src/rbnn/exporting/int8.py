@@ -12,17 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from rbnn.errors import ExportError
+from rbnn.exporting.dispatch import called
 from rbnn.exporting.draft import Array, Draft
+from rbnn.exporting.trace import Step, Traced
 from rbnn.packed.operations import Buffer, Operation
 
 FORMS = ("float32", "int8")
 LARGEST = 127
 
-_FUNCTIONS = (F.conv1d, F.conv2d, torch.conv2d, F.linear)
+_FUNCTIONS = ("conv1d", "conv2d", "linear")
 
 
 @dataclass(frozen=True)
@@ -60,27 +61,31 @@ class Rounding:
         mean, std = (torch.from_numpy(each)[:, None, None] for each in (self.mean, self.std))
         return (((images.double() * std + mean).round().clamp(0, 255) - mean) / std).float()
 
-    def round_weights(self, model: nn.Module, graph: fx.Graph) -> None:
-        """Round the weights of ``model``, which is ours to change, as the packed network will have them."""
-        image = next(node for node in graph.nodes if node.op == "placeholder")
-        first = self._stem(model, image) if self.stem else None
+    @property
+    def rounds(self) -> bool:
+        """Whether any weight is."""
+        return self.stem or self.float_layers
+
+    def round_weights(self, traced: Traced) -> None:
+        """Round the weights of the traced model, which is ours to change, as the packed network will have them."""
+        first = self._stem(traced) if self.stem else None
         done: set[int] = set()
-        for node in graph.nodes:
-            weight = _weight(model, node)
+        for step in traced.steps:
+            weight = _weight(traced.model, step)
             # Rounding shows most in layers that read the pictures: they are the stem's business alone.
-            wanted = node is first if image in node.all_input_nodes else self.float_layers
+            wanted = step is first if traced.image in step.inputs else self.float_layers
             if weight is None or id(weight) in done or not wanted:
                 continue
             done.add(id(weight))
             with torch.no_grad():
                 values = weight.double().numpy()
-                factor = self.std[:, None, None] if node is first else 1.0
-                whole, step = _rounded(values / factor)
-                weight.copy_(torch.from_numpy(whole * _along(step, whole) * factor))
+                factor = self.std[:, None, None] if step is first else 1.0
+                whole, step_size = _rounded(values / factor)
+                weight.copy_(torch.from_numpy(whole * _along(step_size, whole) * factor))
 
-    def _stem(self, model: nn.Module, image: fx.Node) -> fx.Node:
-        readers: list[fx.Node] = list(image.users)
-        weight = _weight(model, readers[0]) if len(readers) == 1 else None
+    def _stem(self, traced: Traced) -> Step:
+        readers = [step for step in traced.steps if traced.image in step.inputs]
+        weight = _weight(traced.model, readers[0]) if len(readers) == 1 else None
         if weight is None or weight.dim() != 4 or weight.shape[1] != len(self.std):
             raise ExportError("an int8 stem needs a float convolution, not grouped, that alone reads the pictures")
         return readers[0]
@@ -140,15 +145,12 @@ def _store(conv: Operation, values: Array) -> None:
         conv.tensors["scale"] = conv.tensors.get("scale", np.ones(len(size))) * size
 
 
-def _weight(model: nn.Module, node: fx.Node) -> Tensor | None:
+def _weight(model: nn.Module, step: Step) -> Tensor | None:
     """The weight of a float convolution or linear layer, if it is a tensor of the model itself."""
-    if node.op == "call_module":
-        module = model.get_submodule(str(node.target))
-        return module.weight if type(module) in (nn.Conv1d, nn.Conv2d, nn.Linear) else None  # type: ignore[return-value]
-    if node.op != "call_function" or node.target not in _FUNCTIONS:
+    if isinstance(step.target, nn.Module):
+        return step.target.weight if type(step.target) in (nn.Conv1d, nn.Conv2d, nn.Linear) else None  # type: ignore[return-value]
+    if called(step.target) not in _FUNCTIONS:
         return None
-    weight = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
-    if not isinstance(weight, fx.Node) or weight.op != "get_attr":
-        return None
-    owner, _, name = str(weight.target).rpartition(".")
-    return getattr(model.get_submodule(owner), name)  # type: ignore[no-any-return]
+    weight = step.args[1] if len(step.args) > 1 else step.kwargs.get("weight")
+    own = any(weight is each for each in (*model.parameters(), *model.buffers()))
+    return weight if own else None

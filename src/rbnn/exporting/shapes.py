@@ -1,84 +1,329 @@
 """The operations that only move values: handlers like those of ``rbnn.exporting.handlers``."""
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from rbnn.exporting.draft import pictures
+from rbnn.exporting.moves import as_permutation
 from rbnn.exporting.traced_call import Call, Place
+from rbnn.packed.operations import Shape
+
+AXES = ("h", "w", "c")
+
+
+def axis_of(call: Call, x: Tensor, dim: int) -> int | None:
+    """Which of height, width and channels a dimension of torch is; None where it is a part of the height."""
+    dims = x.dim()
+    place = dim % dims
+    if place == 0:
+        raise call.fail("pictures of a batch must stay apart: the first dimension is theirs")
+    if place == 1:
+        return 2
+    if place == dims - 1:
+        return 1
+    return 0 if dims == 4 else None
 
 
 def reshape(call: Call, x: Place, *_: Any, **__: Any) -> str:
     """flatten, view, reshape, squeeze, unsqueeze: whatever leaves the values in torch's order."""
-    before, after = call.shape_of(x.value), call.shape_of(call.result)
-    if call.result.shape[0] != x.value.shape[0]:
-        raise call.fail("pictures of a batch must stay apart: keep the first dimension")
+    return reshaped(call, x, call.result)
+
+
+def reshaped(call: Call, x: Place, value: Tensor, part: str = "") -> str:
+    """The values of x in torch's order, in the shape of ``value``."""
+    before, after = call.shape_of(x.value), call.shape_of(value)
     if before == after:
         return x.buffer
     plain = 1 in (before[2], before[0] * before[1]) and 1 in (after[2], after[0] * after[1])
-    return call.write("reshape", {"x": x.buffer}, attributes={"order": "hwc" if plain else "chw"})
+    order = {"order": "hwc" if plain else "chw"}
+    return call.write("reshape", {"x": x.buffer}, attributes=order, value=value, part=part)
 
 
-def transpose(call: Call, x: Place, dim0: int, dim1: int) -> str:
-    order = list(range(x.value.dim()))
-    order[dim0], order[dim1] = order[dim1], order[dim0]
-    return permute(call, x, order)
+def move(call: Call, x: Place, *_: Any, **__: Any) -> str:
+    """transpose, permute, pixel and channel shuffle: where each value goes is seen by moving their numbers."""
+    numbers = torch.arange(x.value.numel(), dtype=torch.float64).reshape(x.value.shape)
+    return _moved(call, x, numbers, call.again(numbers), call.result)
 
 
-def permute(call: Call, x: Place, *dims: Any) -> str:
-    """(N, L, C) to (N, C, L): to vectors in torch's order, and from vectors in that of the buffers."""
-    sides = x.value.dim()
-    order = [int(each) % sides for each in (dims[0] if isinstance(dims[0], tuple | list) else dims)]
-    if order == list(range(sides)):
+def permuted(call: Call, x: Place, order: Sequence[int], part: str) -> Place:
+    """x with its dimensions in another order."""
+    numbers = torch.arange(x.value.numel(), dtype=torch.float64).reshape(x.value.shape)
+    value = x.value.permute(*order)
+    return Place(_moved(call, x, numbers, numbers.permute(*order), value, part), value)
+
+
+def _moved(call: Call, x: Place, numbers: Tensor, moved: Tensor, value: Tensor, part: str = "") -> str:
+    each = x.value[0].numel()
+    if not torch.equal(moved, moved[:1] + (torch.arange(len(moved)) * each).view(-1, *[1] * (moved.dim() - 1))):
+        raise call.fail("pictures of a batch must stay apart: keep the first dimension")
+    before, after = (pictures(each[:1]).reshape(-1).astype(np.int64) for each in (numbers, moved))
+    place = np.empty_like(before)
+    place[before] = np.arange(len(before))
+    found = as_permutation(place[after])
+    if found is None:
+        raise call.fail("it is no change of the order of dimensions")
+    sides, order = found
+    if order == sorted(order):
+        if call.shape_of(x.value) == call.shape_of(value):
+            return x.buffer
+        return call.write("reshape", {"x": x.buffer}, attributes={"order": "hwc"}, value=value, part=part)
+    attributes = {"sides": sides, "order": order}
+    return call.write("permute", {"x": x.buffer}, attributes=attributes, value=value, part=part)
+
+
+# Sides of 1
+
+
+def expand(call: Call, x: Place, *_: Any, **__: Any) -> str:
+    """A side of 1 is repeated by whoever reads it, where it can; else ``made_whole`` does."""
+    if x.value.dim() != call.result.dim():
+        raise call.fail(f"{tuple(x.value.shape)} becomes {tuple(call.result.shape)}: reshape it to as many dimensions")
+    return x.buffer
+
+
+def repeat(call: Call, x: Place, *sizes: Any) -> str:
+    counts = list(sizes[0]) if isinstance(sizes[0], tuple | list) else list(sizes)
+    if len(counts) != x.value.dim() or counts[0] != 1:
+        raise call.fail("only channels, height and width can be repeated")
+    if all(count == 1 or side == 1 for count, side in zip(counts, x.value.shape, strict=True)):
         return x.buffer
-    if order != [0, 2, 1]:
-        raise call.fail("only channels and length of a signal can change places")
-    shape = 1, 1, x.value[0].numel()
-    vector = call.write("reshape", {"x": x.buffer}, attributes={"order": "chw"}, shape=shape, part=".vector")
-    return call.write("reshape", {"x": vector}, attributes={"order": "hwc"})
+    place = made_whole(call, x)
+    for dim, count in enumerate(counts):
+        if count > 1:
+            again = [1] * len(counts)
+            again[dim] = count
+            value = place.value.repeat(*again)
+            place = Place(_joined(call, [place] * count, dim, value, f".{dim}"), value)
+    return place.buffer
 
 
-def cat(call: Call, tensors: Any, dim: int = 0) -> str:
-    if not all(isinstance(each, Place) for each in tensors):
-        raise call.fail("one of the parts is a constant")
-    if int(dim) % tensors[0].value.dim() != 1:
-        raise call.fail("only channels (dim=1) can be joined")
-    return call.write("concat", {f"x{index}": each.buffer for index, each in enumerate(tensors)})
+def made_whole(call: Call, x: Place) -> Place:
+    """A value whose sides of 1 were to be repeated, for those who cannot."""
+    (height, width, channels), have = call.shape_of(x.value), call.draft.buffers[x.buffer].shape
+    buffer = x.buffer
+    if have[:2] != (height, width):
+        size = {"size": [height, width], "mode": "nearest"}
+        buffer = call.write("resize", {"x": buffer}, attributes=size, shape=(height, width, have[2]), part=".wide")
+    if have[2] != channels:
+        ones = {"weight": np.ones((channels, 1, 1, 1))}
+        shape = (height, width, channels)
+        buffer = call.write("float_conv", {"x": buffer}, ones, {"kernel": [1, 1]}, shape=shape, part=".deep")
+    return Place(buffer, x.value)
 
 
-def getitem(call: Call, x: Place, index: Any) -> str:
-    ranges = list(index) if isinstance(index, tuple) else [index]
-    if not all(isinstance(each, slice) for each in ranges) or len(ranges) > x.value.dim():
-        raise call.fail("only slices like x[:, 2:8, ::2, ::2] can be taken")
-    spans = [range(side)[cut] for side, cut in zip(x.value.shape, ranges, strict=False)]
-    spans += [range(side) for side in x.value.shape[len(spans) :]]
-    if spans[0] != range(x.value.shape[0]):
-        raise call.fail("pictures of a batch must stay together: the first slice must be a plain ':'")
-    if not all(spans):
+# Parts and wholes
+
+
+def cat(call: Call, tensors: Any, dim: int = 0, **named: int) -> str:
+    dim = named.get("axis", dim)
+    places = [each if isinstance(each, Place) else _constant(call, each, index) for index, each in enumerate(tensors)]
+    if call.result.dim() == 4 and len(call.result) != len(places[0].value):
+        raise call.fail("pictures of a batch must stay apart: join along another dimension")
+    return _joined(call, places, int(dim), call.result, "")
+
+
+def stack(call: Call, tensors: Any, dim: int = 0) -> str:
+    dim = int(dim) % call.result.dim()
+    places = []
+    for index, each in enumerate(tensors):
+        place = each if isinstance(each, Place) else _constant(call, each, index)
+        value = place.value.unsqueeze(dim)
+        places.append(Place(reshaped(call, place, value, f".{index}"), value))
+    return _joined(call, places, dim, call.result, "")
+
+
+def _constant(call: Call, tensor: Any, index: int) -> Place:
+    if not isinstance(tensor, Tensor):
+        raise call.fail(f"one of the parts is a {type(tensor).__name__}")
+    value = tensor.detach().float()
+    if not bool((value == value[:1]).all()) or len(value) != len(call.result):
+        raise call.fail("a constant with a value for each picture of the batch belongs to one batch alone")
+    array = pictures(value[:1])[0].astype(np.float64)
+    shape = call.shape_of(value)
+    return Place(call.write("constant", {}, {"value": array}, shape=shape, part=f".constant{index}"), value)
+
+
+def _joined(call: Call, places: list[Place], dim: int, value: Tensor, part: str) -> str:
+    axis = axis_of(call, value, dim)
+    if axis is not None:
+        inputs = {f"x{index}": each.buffer for index, each in enumerate(places)}
+        attributes = {} if axis == 2 else {"axis": AXES[axis]}
+        return call.write("concat", inputs, attributes=attributes, value=value, part=part)
+    inputs = {f"x{i}": _in_the_middle(call, each, dim, f"{part}.view{i}")[0] for i, each in enumerate(places)}
+    shape = _middle(value, dim)
+    joined = call.write("concat", inputs, attributes={"axis": "w"}, shape=shape, part=f"{part}.joined")
+    return call.write("reshape", {"x": joined}, attributes={"order": "hwc"}, value=value, part=part)
+
+
+def _middle(value: Tensor, dim: int) -> Shape:
+    """The shape in which dimension ``dim``, neither the second nor the last, is the width."""
+    sides = tuple(value.shape)
+    dim %= len(sides)
+    return prod(sides[2:dim]), sides[dim], prod(sides[dim + 1 :]) * sides[1]
+
+
+def _in_the_middle(call: Call, x: Place, dim: int, part: str) -> tuple[str, Shape]:
+    shape = _middle(x.value, dim)
+    return call.write("reshape", {"x": x.buffer}, attributes={"order": "hwc"}, shape=shape, part=part), shape
+
+
+def cut(call: Call, x: Place, spans: dict[int, range], part: str = "") -> Place:
+    """The given ranges of some dimensions."""
+    index = tuple(_as_slice(spans[dim]) if dim in spans else slice(None) for dim in range(x.value.dim()))
+    value = x.value[index]
+    if value.shape == x.value.shape:
+        return x
+    if 0 in value.shape:
         raise call.fail("the slice is empty")
-    channels, *places = spans[1:]
-    placed = [*([range(1)] * (2 - len(places))), *places, channels]
+    if any(axis_of(call, x.value, dim) is None for dim in spans):
+        for dim, span in spans.items():
+            x = _cut_middle(call, x, dim, span, f"{part}.{dim}")
+        return x
+    ranges = [range(side) for side in call.shape_of(x.value)]
+    for dim, span in spans.items():
+        axis = axis_of(call, x.value, dim)
+        assert axis is not None
+        ranges[axis] = span
+    return Place(_sliced(call, x.buffer, ranges, value, None, part), value)
+
+
+def _as_slice(span: range) -> slice:
+    return slice(span.start, span.stop, span.step)
+
+
+def _cut_middle(call: Call, x: Place, dim: int, span: range, part: str) -> Place:
+    if axis_of(call, x.value, dim) is not None:
+        return cut(call, x, {dim: span}, part)
+    buffer, shape = _in_the_middle(call, x, dim, f"{part}.view")
+    taken = _sliced(
+        call, buffer, [range(shape[0]), span, range(shape[2])], None, (shape[0], len(span), shape[2]), f"{part}.part"
+    )
+    value = x.value.index_select(dim, torch.tensor(list(span)))
+    return Place(call.write("reshape", {"x": taken}, attributes={"order": "hwc"}, value=value, part=part), value)
+
+
+def _sliced(call: Call, buffer: str, ranges: list[range], value: Tensor | None, shape: Shape | None, part: str) -> str:
     return call.write(
-        "slice", {"x": x.buffer},
+        "slice", {"x": buffer},
         attributes={
-            "start": [span[0] for span in placed],
-            "stop": [span[-1] + 1 for span in placed],
-            "step": [span.step for span in placed],
+            "start": [span[0] for span in ranges],
+            "stop": [span[-1] + 1 for span in ranges],
+            "step": [span.step for span in ranges],
         },
+        value=value, shape=shape, part=part,
     )  # fmt: skip
 
 
+def parts(call: Call, x: Place, *how: Any, dim: int | None = None, **named: Any) -> list[str]:
+    """chunk and split: torch's results say how long each part is."""
+    place = int(dim if dim is not None else how[1] if len(how) > 1 else 0) % x.value.dim()
+    if place == 0:
+        raise call.fail("pictures of a batch must stay together: split along dim=1")
+    found, start = [], 0
+    for index, each in enumerate(call.result):
+        stop = start + each.shape[place]
+        found.append(cut(call, x, {place: range(start, stop)}, f".{index}").buffer)
+        start = stop
+    return found
+
+
+def unbind(call: Call, x: Place, dim: int = 0) -> list[str]:
+    return [
+        _one_of(call, x, int(dim), index, value, f".{index}") for index, value in enumerate(call.result)
+    ]  # fmt: skip
+
+
+def select(call: Call, x: Place, dim: int, index: int) -> str:
+    return _one_of(call, x, int(dim), int(index), call.result, "")
+
+
+def _one_of(call: Call, x: Place, dim: int, index: int, value: Tensor, part: str) -> str:
+    place = dim % x.value.dim()
+    if place == 0:
+        raise call.fail("pictures of a batch must stay together: the first dimension is theirs")
+    at = index % x.value.shape[place]
+    return reshaped(call, cut(call, x, {place: range(at, at + 1)}, f"{part}.one"), value, part)
+
+
+def narrow(call: Call, x: Place, dim: int, start: int, length: int) -> str:
+    first = int(start) % x.value.shape[dim]
+    return cut(call, x, {int(dim) % x.value.dim(): range(first, first + int(length))}).buffer
+
+
+def getitem(call: Call, x: Place, index: Any) -> str:
+    """Slices and numbers, ``...`` and None."""
+    given = list(index) if isinstance(index, tuple) else [index]
+    if not all(each is None or each is ... or isinstance(each, slice | int) for each in given):
+        raise call.fail("only slices and numbers like x[:, 2:8, ::2, 0] can be taken")
+    used = sum(each is not None and each is not ... for each in given)
+    if ... in given:
+        at = given.index(...)
+        given[at : at + 1] = [slice(None)] * (x.value.dim() - used)
+    spans: dict[int, range] = {}
+    dim = 0
+    for each in given:
+        if each is None:
+            continue
+        side = x.value.shape[dim]
+        span = range(each % side, each % side + 1) if isinstance(each, int) else range(side)[each]
+        if dim == 0 and (isinstance(each, int) or span != range(side)):
+            raise call.fail("pictures of a batch must stay together: the first slice must be a plain ':'")
+        if span != range(side):
+            spans[dim] = span
+        dim += 1
+    plain = all(isinstance(each, slice) for each in given)
+    taken = cut(call, x, spans, "" if plain else ".part")
+    return taken.buffer if plain else reshaped(call, taken, call.result)
+
+
+# Padding
+
+
 def pad(call: Call, x: Place, pad: Any, mode: str = "constant", value: float | None = None) -> str:
-    if mode != "constant" or any(each < 0 for each in pad):
-        raise call.fail("padding is constant, and never negative")
-    widths = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)]  # the last dimension first
-    widths += [(0, 0)] * (x.value.dim() - len(widths))
-    if len(widths) not in (3, 4) or widths[-1] != (0, 0):
+    widths = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)][::-1]  # the last dimension comes first
+    around = [(0, 0)] * (x.value.dim() - len(widths)) + widths
+    if x.value.dim() > 4 or around[0] != (0, 0):
         raise call.fail("only height, width and channels of pictures can be padded")
-    right, high, deep, _ = widths if len(widths) == 4 else (widths[0], (0, 0), *widths[1:])
-    attributes: dict[str, Any] = {
-        "before": [high[0], right[0], deep[0]],
-        "after": [high[1], right[1], deep[1]],
-        "value": float(value or 0.0),
-    }
-    return call.write("pad", {"x": x.buffer}, attributes=attributes)
+    if any(each < 0 for both in around for each in both):
+        spans = {
+            dim: range(max(-before, 0), side - max(-after, 0))
+            for dim, (side, (before, after)) in enumerate(zip(x.value.shape, around, strict=True))
+            if dim
+        }
+        x = cut(call, x, spans, ".cut")
+        around = [(max(before, 0), max(after, 0)) for before, after in around]
+    if not any(map(any, around)):
+        return x.buffer
+    return padded(call, x, around[1:], mode, float(value or 0.0), call.result, "")
+
+
+def padded(
+    call: Call,
+    x: Place,
+    around: Sequence[tuple[int, int]],
+    mode: str,
+    value: float,
+    result: Tensor | None,
+    part: str,
+) -> str:
+    """``around``: before and after, of each dimension but the batch.  Without a ``result``, what torch never has."""
+    deep, *places = around
+    placed = [*([(0, 0)] * (2 - len(places))), *places, deep]
+    attributes: dict[str, Any] = {"before": [each[0] for each in placed], "after": [each[1] for each in placed]}
+    if mode != "constant":
+        attributes["mode"] = mode
+    elif value:
+        attributes["value"] = value
+    height, width, channels = (
+        before + side + after for side, (before, after) in zip(call.shape_of(x.value), placed, strict=True)
+    )
+    shape = (height, width, channels) if result is None else None
+    return call.write("pad", {"x": x.buffer}, attributes=attributes, value=result, shape=shape, part=part)
 
 
 def zero_pad(call: Call, x: Place, padding: Any) -> str:

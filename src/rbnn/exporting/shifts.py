@@ -50,7 +50,7 @@ def shift_into_readers(draft: Draft, operation: Operation) -> bool:
 
 def _changes(draft: Draft, buffer: str, shift: Array) -> list[Change] | None:
     """What has to be done so that ``buffer`` may hold its values without ``shift``; None where that cannot be."""
-    if buffer == draft.output:
+    if buffer in draft.outputs:
         return None
     found: list[Change] = []
     for operation in draft.operations:
@@ -81,7 +81,7 @@ def _reader(draft: Draft, operation: Operation, role: str, shift: Array) -> list
             return None
         return _pass_on(draft, operation, np.pad(shift, (before[2], after[2])))
     padded = any(operation.attributes.get("padding", ())) and operation.kind == "avg_pool"
-    over_channels = operation.kind == "mean" and operation.attributes["over"] == "c"
+    over_channels = operation.kind == "mean" and "c" in operation.attributes["over"]
     return _pass_on(draft, operation, shift) if operation.kind in _SAME and not padded and not over_channels else None
 
 

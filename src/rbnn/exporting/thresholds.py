@@ -4,7 +4,7 @@ import numpy as np
 
 from rbnn.exporting.draft import Array, Draft
 from rbnn.exporting.fuse import rises
-from rbnn.packed import oracle
+from rbnn.packed.formulas import activation
 from rbnn.packed.operations import Operation
 
 
@@ -42,5 +42,5 @@ def _use_threshold(operation: Operation) -> None:
 def _passes(operation: Operation, total: Array, scale: Array) -> Array:
     value = total * scale + operation.tensors.get("shift", 0.0)
     if "activation" in operation.attributes:
-        value = oracle.activation(value, operation.tensors, operation.attributes)
+        value = activation(value, operation.tensors, operation.attributes)
     return np.asarray(value > operation.tensors.get("level", 0.0))

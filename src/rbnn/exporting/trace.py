@@ -1,20 +1,74 @@
-"""A torch model as a list of calls with the values that they gave for some pictures."""
+"""A torch model as a list of calls with the values that they gave for some pictures.
+
+The forward pass runs as ever, on tensors that are real: it may look at shapes, take keyword arguments, and return
+tuples and dictionaries.  What it must not do is decide by the values of the pictures: a packed network decides nothing.
+"""
 
 import copy
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from rbnn.errors import ExportError
+from rbnn.exporting.dispatch import MODULES, called
 from rbnn.models import Join, OptionA, RPReLU
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
 
 WHOLE = BinaryConv1d, BinaryConv2d, BinaryLinear, Join, OptionA, RPReLU
-"""Modules of ours that are one call, like those of ``torch.nn``."""
+"""Modules of ours that are one call, like those of ``torch.nn`` that have a handler."""
+
+ASKED = {
+    "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "dtype", "device", "layout", "stride", "len",
+    "is_contiguous", "is_floating_point", "is_complex", "is_cuda", "is_cpu", "is_sparse", "is_quantized", "is_meta",
+    "is_nested", "is_mps", "is_mkldnn", "is_leaf", "requires_grad", "grad_fn", "grad", "names", "element_size",
+    "itemsize", "nbytes", "storage_offset", "get_device", "type", "is_same_size", "repr", "format", "data_ptr", "hash",
+    "register_hook", "is_inference", "is_conj", "is_neg", "retain_grad",
+}  # fmt: skip
+"""What says nothing of a tensor's values."""
+
+SHAPED = {
+    "expand_as", "view_as", "reshape_as", "type_as", "to", "zeros_like", "ones_like", "full_like", "empty_like",
+    "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty",
+}  # fmt: skip
+"""What makes constants of the shape or type of a tensor: of the first a constant, or of none at all."""
+
+TORCH = str(Path(torch.__file__).parent)
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor that follows from the pictures, as it was when it was made: a later call may write over it."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One call of a forward pass on what follows from the pictures."""
+
+    target: Any
+    """A module or a function."""
+    where: str
+    """The module itself, or that in whose forward the function was called; empty: the model."""
+    line: str
+    """Of the user's code."""
+    args: tuple[Any, ...]
+    """As the call had them, a Value in place of each tensor that follows from the pictures; so are the next two."""
+    kwargs: dict[str, Any]
+    result: Any
+
+    @property
+    def inputs(self) -> list[Value]:
+        return values_in((self.args, self.kwargs))
 
 
 @dataclass(frozen=True)
@@ -23,66 +77,189 @@ class Traced:
 
     model: nn.Module
     """A copy of the user's: float32, on the CPU, in evaluation mode."""
-    nodes: list[fx.Node]
-    values: dict[fx.Node, Any]
+    image: Value
+    steps: list[Step]
+    answer: Any
+    """What the model returns, Values in place of tensors."""
     unprepared: Any
-    """The answers before anything was changed."""
+    """The same before anything was changed, with tensors."""
+
+    @property
+    def answers(self) -> list[Tensor]:
+        """Every tensor of the answer."""
+        return [value.tensor for value in values_in(self.answer)]
 
 
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, WHOLE) or super().is_leaf_module(m, module_qualified_name)
+def replaced(structure: Any, kind: type, by: Callable[[Any], Any]) -> Any:
+    """Tuples, lists, dictionaries and slices as they are, but each object of ``kind`` in them is ``by`` of it."""
+    again = partial(replaced, kind=kind, by=by)
+    if isinstance(structure, kind):
+        return by(structure)
+    if isinstance(structure, tuple | list):
+        parts = [again(each) for each in structure]
+        plain = list if isinstance(structure, list) else tuple  # a tuple with names, too
+        return plain(parts)
+    if isinstance(structure, dict):
+        return {key: again(each) for key, each in structure.items()}
+    if isinstance(structure, slice):
+        return slice(again(structure.start), again(structure.stop), again(structure.step))
+    return structure
 
 
-class _Recorder(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.values: dict[fx.Node, Any] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        # A copy: a later call may write over it.
-        self.values[n] = result.detach().clone() if isinstance(result, Tensor) else result
-        return result
+def values_in(structure: Any, kind: type = Value) -> list[Any]:
+    """Every Value, in order."""
+    found: list[Any] = []
+    replaced(structure, kind, found.append)
+    return found
 
 
-def trace(model: nn.Module, images: Tensor, prepare: Callable[[nn.Module, fx.Graph], None]) -> Traced:
+def trace(model: nn.Module, images: Tensor, prepare: Callable[[Traced], None] | None = None) -> Traced:
     """Run ``images`` through a copy of ``model`` and write down every call.  The model itself is not touched;
     ``prepare`` may change the copy's weights before."""
     try:
-        stand_in = copy.deepcopy(model).to("cpu", torch.float32).eval()
+        stand_in = copy.deepcopy(getattr(model, "_orig_mod", model)).to("cpu", torch.float32).eval()
     except Exception as error:  # whatever hangs on a model may refuse to be copied
         raise ExportError(f"{type(model).__name__} cannot be copied for the export ({_reason(error)})") from None
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            answers = stand_in(images)  # complaints about the pictures come from here, without the tracer's words
+            unprepared = stand_in(images)
         except Exception as error:
             shape = tuple(images.shape)
             raise ExportError(
                 f"{type(model).__name__} does not take the example input {shape}: {_reason(error)}"
             ) from None
+        traced = _record(stand_in, images, unprepared)
+        if prepare is not None:
+            prepare(traced)
+            traced = _record(stand_in, images, unprepared)
+    return traced
+
+
+def _record(model: nn.Module, images: Tensor, unprepared: Any) -> Traced:
+    recorder = _Recorder()
+    image = recorder.made(images)
+    try:
+        with _modules_tell(model, recorder), recorder:
+            answer = model(images)
+    except Exception as error:
+        if recorder.refusal is None:
+            raise ExportError(f"the forward of {type(model).__name__} cannot be traced ({_reason(error)})") from None
+    if recorder.refusal is not None:
+        raise recorder.refusal
+    return Traced(model, image, recorder.steps, recorder.given(answer), unprepared)
+
+
+class _Recorder(TorchFunctionMode):
+    """Sees every function of torch that is called; modules that are one call hand themselves in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
+        self.refusal: ExportError | None = None
+        self.within: list[str] = [""]
+        self.whole = False
+        """Inside of a module that is one call."""
+        self._values: dict[int, Value] = {}
+        self._alive: list[Tensor] = []  # so that no other tensor gets the identity of one that is known
+
+    def made(self, tensor: Tensor) -> Value:
+        """``tensor`` follows from the pictures, and is from now on what it is now."""
+        self._alive.append(tensor)
+        self._values[id(tensor)] = value = Value(tensor.detach().clone())
+        return value
+
+    def given(self, structure: Any) -> Any:
+        return replaced(structure, Tensor, lambda tensor: self._values.get(id(tensor), tensor))
+
+    def record(self, target: Any, where: str, args: Any, kwargs: Any, call: Callable[..., Any]) -> Any:
+        given = self.given((args, kwargs))
+        result = call(*args, **kwargs)
+        if not values_in(given) or self._makes_a_constant(target, given[0]):
+            return result
+        tensors = values_in(result, Tensor)
+        if not tensors:
+            if called(target) not in ASKED:
+                raise self._refuse(target, where)
+            return result
+        taken = replaced(result, Tensor, self.made)
+        self.steps.append(Step(target, where, _line(), given[0], given[1], taken))
+        return result
+
+    def _makes_a_constant(self, target: Any, args: Any) -> bool:
+        name = called(target)
+        return name in SHAPED and (not isinstance(args[0], Value) or name.startswith("new_") or name.endswith("_like"))
+
+    def _refuse(self, target: Any, where: str) -> ExportError:
+        self.refusal = ExportError(
+            f"{_line()}, in {where or 'the model'!r}, depends on the values of the pictures ({called(target)}): a "
+            "packed network decides nothing; keep what follows out of the model, and do it with its answers"
+        )
+        return self.refusal
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.whole:
+            return func(*args, **(kwargs or {}))
+        return self.record(func, self.within[-1], args, kwargs or {}, func)
+
+
+@contextmanager
+def _modules_tell(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
+    """Inside the block, modules of ``model`` tell the recorder when they are called."""
+    changed, listeners = [], []
+    try:
+        for name, module in model.named_modules():
+            if "forward" in vars(module) or isinstance(module, torch.jit.ScriptModule):
+                continue
+            is_one_call = type(module) in MODULES or isinstance(module, WHOLE)
+            tell = _one_call if is_one_call else _entered
+            module.forward = partial(tell, recorder, name, module, module.forward)
+            changed.append(module)
+            if isinstance(module, WHOLE):  # what is listened to is called, where a kernel could do without
+                listeners.append(module.register_forward_hook(lambda *_: None))
+        yield
+    finally:
+        for listener in listeners:
+            listener.remove()
+        for module in changed:
+            del module.forward
+
+
+def _one_call(
+    recorder: _Recorder, name: str, module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    if recorder.whole:
+        return forward(*args, **kwargs)
+
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        recorder.whole = True
         try:
-            graph = _Tracer().trace(stand_in)
-        except Exception as error:
-            raise ExportError(
-                f"the forward of {type(model).__name__} cannot be traced ({_reason(error)}): "
-                "it must not decide by values or shapes of tensors"
-            ) from None
-        prepare(stand_in, graph)
-        recorder = _Recorder(fx.GraphModule(stand_in, graph))
-        recorder.run(images)
-    return Traced(stand_in, list(graph.nodes), recorder.values, answers)
+            return forward(*args, **kwargs)
+        finally:
+            recorder.whole = False
+
+    return recorder.record(module, name, args, kwargs, alone)
+
+
+def _entered(
+    recorder: _Recorder, name: str, module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    recorder.within.append(name)
+    try:
+        return forward(*args, **kwargs)
+    finally:
+        recorder.within.pop()
+
+
+def _line() -> str:
+    """Where the user's code is: the innermost frame that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(TORCH) or frame.f_code.co_filename == __file__
+    ):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _reason(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:200] or type(error).__name__
-
-
-def owner(node: fx.Node) -> str:
-    """The name of the module in whose forward a call stands; of the module itself, if it is one that is called."""
-    if node.op == "call_module":
-        return str(node.target)
-    stack = node.meta.get("nn_module_stack") or {}
-    names = [entry[0] if isinstance(entry, tuple) else str(name) for name, entry in stack.items()]
-    return names[-1] if names and names[-1] else "the model"

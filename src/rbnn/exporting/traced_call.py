@@ -1,5 +1,6 @@
 """One call of the traced model on its way into the draft."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,16 +30,21 @@ class Call:
     """The operation, for complaints: ``nn.GELU``, ``torch.roll``."""
     where: str
     """The module."""
+    line: str
+    """Of the user's code, where a function is called; empty for a module, which has a name."""
     result: Any
-    """What torch gave."""
+    """What torch gave: a tensor, or several."""
+    again: Callable[[Tensor], Tensor]
+    """The same call on another tensor."""
 
     def fail(self, why: str) -> ExportError:
-        return ExportError(f"{self.what} in {self.where!r} cannot be packed: {why}")
+        line = f" ({self.line})" if self.line else ""
+        return ExportError(f"{self.what} in {self.where!r}{line} cannot be packed: {why}")
 
     def shape_of(self, value: Tensor) -> Shape:
         shape = picture_shape(tuple(value.shape))
         if shape is None:
-            raise self.fail(f"a value of the shape {tuple(value.shape)} is neither pictures nor vectors")
+            raise self.fail(f"a value of the shape {tuple(value.shape)} has no dimension of the batch")
         return shape
 
     def write(

@@ -125,8 +125,8 @@ def _restored(config: TrainConfig, contract: InputContract, graph: Graph) -> Net
 
 def _contract(path: Path, graph: Graph) -> InputContract:
     height, width, channels = graph.buffers[graph.input.buffer].shape
-    rows, columns, answers = graph.buffers[graph.output].shape
-    if height != width or (rows, columns) != (1, 1):
+    rows, columns, answers = graph.buffers[graph.outputs[0]].shape
+    if height != width or (rows, columns) != (1, 1) or not isinstance(graph.output, str):
         raise CheckpointError(f"{path} is not a network that sorts square pictures into classes: only those go on here")
     mean, std = (each * channels if len(each) == 1 else each for each in (graph.input.mean, graph.input.std))
     if not (mean and std):

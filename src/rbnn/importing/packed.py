@@ -129,7 +129,7 @@ class _Restoring:
 
     def _lowered(self) -> Draft:
         """The steps of the model as it is now, none folded into another."""
-        return lower(trace(self.model, self.images, lambda model, graph: None), self.images)
+        return lower(trace(self.model, self.images), self.images)
 
     def _norms(self) -> set[str]:
         return {name for name, module in self.modules.items() if isinstance(module, _BatchNorm)}
@@ -254,7 +254,7 @@ def _ordered(graph: Graph) -> list[Operation]:
     shortcut before its branch or after it."""
     writers = {name: operation for operation in graph.operations for name in operation.outputs.values()}
     order: dict[int, Operation] = {}  # by identity: names are for people
-    waiting = [graph.output]
+    waiting = graph.outputs[::-1]
     while waiting:
         operation = writers.get(waiting[-1])
         read = [] if operation is None else [name for _, name in sorted(operation.inputs.items())]

@@ -13,6 +13,10 @@ MOST_WORK = 10**11
 """For one picture, unless told otherwise: some fifty times what a ResNet-18 asks for at 224 × 224."""
 LEAST_WORK = 1 << 24
 """What each operation counts for at least: that there are many of them costs, too."""
+RESIZE_TAPS = 16
+"""Pixels that one is made of, at most."""
+FUNCTIONS = {"softmax": 32, "standardize": 4, "activation": 16}
+"""What a value costs where it is more than one multiply-add."""
 ENVIRONMENT = "RBNN_MOST_WORK"
 """Names another limit."""
 
@@ -54,7 +58,13 @@ def _of_operation(operation: Operation, buffers: Mapping[str, Buffer]) -> int:
         return written * int(weight.shape[1] * weight.shape[2] * channels)
     if "kernel" in operation.attributes:
         return written * int(prod(operation.attributes["kernel"]))
-    if "size" in operation.attributes:  # cells may overlap by a row and a column
+    if operation.kind.startswith("adaptive"):  # cells may overlap by a row and a column
         sides = zip(buffers[operation.inputs["x"]].shape[:2], operation.attributes["size"], strict=True)
         return written * int(prod(-(-side // count) + 1 for side, count in sides))
-    return values
+    if operation.kind == "matmul":
+        return written * buffers[operation.inputs["a"]].shape[1]
+    if operation.kind == "local_norm":
+        return written * min(int(operation.attributes["window"]), buffers[operation.inputs["x"]].shape[2])
+    if operation.kind == "resize":
+        return written * RESIZE_TAPS
+    return values * FUNCTIONS.get(operation.kind, 1)

@@ -21,10 +21,10 @@ from safetensors import SafetensorError, deserialize
 from rbnn.errors import PackError
 from rbnn.files import write_whole
 from rbnn.packed.graph import Graph, Input, check_name
-from rbnn.packed.operations import Buffer, Operation, is_whole
+from rbnn.packed.operations import LARGEST_BUFFER, Buffer, Operation, is_whole
 from rbnn.text import quoted, shorten
 
-VERSION = 2
+VERSION = 3
 DTYPES = {"F32": np.float32, "I32": np.int32, "I8": np.int8, "U8": np.uint8}
 """What tensors may be, by their names in the file."""
 LARGEST_FILE = 4 << 30
@@ -130,7 +130,7 @@ def _json(text: str | bytes) -> Any:
 
 
 def _unpacked(stored: dict[str, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
-    """The graph as JSON and the tensors of a file of version 2."""
+    """The graph as JSON and the tensors of a file since version 2."""
     if set(stored) != {"data", "graph"} or {fields["dtype"] for fields in stored.values()} != {"U8"}:
         raise PackError(NOT_ONE)
     text, _, listed = _inflated(stored["graph"]["data"]).partition("\n")
@@ -205,7 +205,7 @@ def _tensor(name: str, dtype: str, shape: list[int], data: bytearray | memoryvie
 
 def _to_json(graph: Graph) -> str:
     names = {id(tensor): name for name, tensor in graph.tensors.items()}
-    value = {
+    value: dict[str, Any] = {
         "input": {
             "buffer": graph.input.buffer,
             "mean": list(graph.input.mean),
@@ -226,6 +226,8 @@ def _to_json(graph: Graph) -> str:
             for operation in graph.operations
         ],
     }
+    if graph.shapes:
+        value["shapes"] = {name: list(shape) for name, shape in graph.shapes.items()}
     return _dumped(value)
 
 
@@ -238,7 +240,8 @@ def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
         value = _json(text)
     except (ValueError, RecursionError):
         raise PackError("its graph is not JSON") from None
-    top = _fields(value, "the graph", {"input": dict, "output": str, "buffers": dict, "operations": list})
+    shapes = value.pop("shapes", {}) if isinstance(value, dict) else {}
+    top = _fields(value, "the graph", {"input": dict, "output": str | list | dict, "buffers": dict, "operations": list})
     given = _fields(top["input"], "the input", {"buffer": str, "mean": list, "std": list, "classes": list})
     for word, kind in (("mean", (int, float)), ("std", (int, float)), ("classes", str)):
         if not all(isinstance(item, kind) and not isinstance(item, bool) for item in given[word]):
@@ -248,16 +251,24 @@ def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
         top["output"],
         {name: _buffer(name, item) for name, item in top["buffers"].items()},
         [_operation(item, tensors) for item in top["operations"]],
+        _shapes(shapes),
     )
 
 
-def _fields(value: Any, what: str, types: Mapping[str, type]) -> dict[str, Any]:
+def _shapes(value: Any) -> dict[str, tuple[int, ...]]:
+    listed = isinstance(value, dict) and all(isinstance(sides, list) for sides in value.values())
+    if not listed or not all(is_whole(side, 1, LARGEST_BUFFER) for sides in value.values() for side in sides):
+        raise PackError("the shapes of its answers must be lists of whole numbers")
+    return {name: tuple(sides) for name, sides in value.items()}
+
+
+def _fields(value: Any, what: str, types: Mapping[str, Any]) -> dict[str, Any]:
     """``value`` as a mapping with exactly these fields."""
     if not isinstance(value, dict) or set(value) != set(types):
         raise PackError(f"{what} must have exactly the fields {', '.join(types)}")
     for name, kind in types.items():
         if not isinstance(value[name], kind):
-            raise PackError(f"field {quoted(name)} of {what} must be a {kind.__name__}")
+            raise PackError(f"field {quoted(name)} of {what} must be a {getattr(kind, '__name__', kind)}")
     return value
 
 

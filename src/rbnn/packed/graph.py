@@ -1,15 +1,15 @@
 """A packed network in memory: buffers and the operations that run on them, one after the other."""
 
 import itertools
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rbnn.errors import PackError
+from rbnn.errors import ConfigError, PackError
 from rbnn.packed.operations import (
     LARGEST_BUFFER,
     LARGEST_CHANNELS,
@@ -18,6 +18,7 @@ from rbnn.packed.operations import (
     Buffer,
     Operation,
     Site,
+    check,
     is_number,
 )
 from rbnn.text import quoted
@@ -25,6 +26,12 @@ from rbnn.text import quoted
 LARGEST_MEAN = 1e6
 SMALLEST_STD = 1e-30
 """(1 + 10⁶) / 10⁻³⁰ < 3.4 · 10³⁸: whatever the picture, normalised it is finite in float32."""
+
+
+MOST_ANSWERS, DEEPEST_ANSWER = 256, 8
+
+Answer: TypeAlias = "str | list[Answer] | dict[str, Answer]"
+"""A buffer, or several in lists and under names, as the network returned its tensors."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,37 @@ class Graph:
     """A network.  ``check`` raises PackError unless every rule of the format holds."""
 
     input: Input
-    output: str
+    output: Answer
     buffers: dict[str, Buffer]
     operations: list[Operation]
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of answers that are no vector and no picture, by buffer: the sides of one, in torch's order."""
+
+    @property
+    def outputs(self) -> list[str]:
+        """The buffers that the network answers with, each once."""
+        return list(dict.fromkeys(answer_buffers(self.output)))
+
+    def only_output(self, who: str) -> str:
+        """The network's output; ConfigError where it has several, which ``who`` does not take."""
+        if not isinstance(self.output, str):
+            raise ConfigError(f"the network gives {len(self.outputs)} answers, and {who}: use rbnn.Session")
+        return self.output
+
+    def answered(self, planes: Callable[[str], NDArray[Any]]) -> Any:
+        """The answer from its buffers, each (N, C, H, W): vectors are (N, C), lists are tuples."""
+
+        def of(answer: Answer) -> Any:
+            if isinstance(answer, list):
+                return tuple(map(of, answer))
+            if isinstance(answer, dict):
+                return {name: of(each) for name, each in answer.items()}
+            values = planes(answer)
+            if answer in self.shapes:
+                return values.reshape(len(values), *self.shapes[answer])
+            return values[:, :, 0, 0] if values.shape[2:] == (1, 1) else values
+
+        return of(self.output)
 
     @property
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -76,13 +111,42 @@ class Graph:
             raise PackError(f"tensor {quoted(name)} has values that are not finite")
         written = {self.input.buffer}
         for operation in self.operations:
-            Site(operation, self.buffers).check(written)
+            check(Site(operation, self.buffers), written)
             written.update(operation.outputs.values())
-        if self.output not in written - {self.input.buffer} or self.buffers[self.output].type != "float":
-            raise PackError(f"the output {quoted(self.output)} is not a float buffer that some operation writes")
-        answers = self.buffers[self.output].shape[2]
-        if self.input.classes and len(self.input.classes) != answers:
-            raise PackError(f"{len(self.input.classes)} names of classes for {answers} answers")
+        _check_answer(self.output, 0)
+        if len(self.outputs) > MOST_ANSWERS:
+            raise PackError(f"the network gives {len(self.outputs)} answers, at most {MOST_ANSWERS} are possible")
+        for name in self.outputs:
+            if name not in written - {self.input.buffer} or self.buffers[name].type != "float":
+                raise PackError(f"the output {quoted(name)} is not a float buffer that some operation writes")
+        for name, shape in self.shapes.items():
+            if name not in self.outputs or prod(shape) != prod(self.buffers[name].shape):
+                raise PackError(f"the answer {quoted(name)} cannot have the shape {quoted(shape)}")
+        if self.input.classes:
+            answers = self.buffers[self.outputs[0]].shape[2]
+            if not isinstance(self.output, str) or len(self.input.classes) != answers:
+                raise PackError(f"{len(self.input.classes)} names of classes for {answers} answers")
+
+
+def answer_buffers(answer: Answer) -> list[str]:
+    """Every buffer of an answer, in order."""
+    if isinstance(answer, str):
+        return [answer]
+    return [name for each in (answer if isinstance(answer, list) else answer.values()) for name in answer_buffers(each)]
+
+
+def _check_answer(answer: Answer, depth: int) -> None:
+    parts = answer if isinstance(answer, list) else list(answer.values()) if isinstance(answer, dict) else None
+    if parts is None:
+        if not isinstance(answer, str):
+            raise PackError("the output must be a buffer, or several in lists and under names")
+        return
+    if not 0 < len(parts) <= MOST_ANSWERS or depth == DEEPEST_ANSWER:
+        raise PackError(f"the output must have 1 to {MOST_ANSWERS} buffers, at most {DEEPEST_ANSWER} lists deep")
+    for name in answer if isinstance(answer, dict) else ():
+        check_name(name)
+    for part in parts:
+        _check_answer(part, depth + 1)
 
 
 def unused(name: str, names: Container[str]) -> str:

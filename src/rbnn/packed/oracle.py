@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbnn.errors import InputError
+from rbnn.packed import formulas
+from rbnn.packed.formulas import activation
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import LARGEST_NETWORK, Operation
 from rbnn.text import quoted
@@ -19,10 +21,10 @@ Array = NDArray[Any]
 Inputs = dict[str, Array]
 
 
-def run(graph: Graph, images: Array) -> Array:
+def run(graph: Graph, images: Array) -> Any:
     """The network's answer to ``images`` (N, C, H, W)."""
-    values = run_all(graph, images)[graph.output]
-    return values[:, 0, 0] if values.shape[1:3] == (1, 1) else values.transpose(0, 3, 1, 2)
+    buffers = run_all(graph, images)
+    return graph.answered(lambda name: buffers[name].transpose(0, 3, 1, 2))
 
 
 def run_all(graph: Graph, images: Array) -> dict[str, Array]:
@@ -61,10 +63,13 @@ def run_operation(
         return {"float": np.repeat(tensors["value"][None], images, 0)}
     if kind == "reshape":
         return {"float": reshape(inputs["x"], attributes["order"], declared["float"])}
+    if kind == "permute":
+        return {"float": permute(inputs["x"], attributes, declared["float"])}
     if kind in _PAIRS:
         return {"float": _PAIRS[kind](inputs["a"], inputs["b"])}
     if kind == "concat":
-        return {"float": np.concatenate([inputs[f"x{i}"] for i in range(len(inputs))], -1)}
+        axis = 1 + "hwc".index(attributes.get("axis", "c"))
+        return {"float": np.concatenate([inputs[f"x{i}"] for i in range(len(inputs))], axis)}
     return {"float": _FLOATS[kind](inputs["x"], tensors, attributes).astype(np.float32)}
 
 
@@ -165,24 +170,6 @@ def affine(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     return np.asarray(x * tensors["scale"] + tensors["shift"])
 
 
-def activation(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    name, *numbers = attributes["activation"]
-    if name == "hardtanh":
-        return np.minimum(np.maximum(x, np.float32(numbers[0])), np.float32(numbers[1]))
-    if name == "relu":
-        return np.maximum(x, 0)
-    if name == "relu6":
-        return np.minimum(np.maximum(x, 0), 6)
-    if name in ("prelu", "leaky_relu"):
-        slope = tensors["slope"] if name == "prelu" else np.float32(numbers[0])
-        return np.asarray(np.where(x > 0, x, np.minimum(x, 0) * slope))
-    if name == "sigmoid":
-        return np.asarray(1 / (1 + np.exp(-x.astype(np.float64).clip(-500, 500))), np.float32)
-    if name == "hardswish":
-        return np.asarray(x * np.minimum(np.maximum(x + 3, 0), 6) / 6)
-    return np.asarray(np.abs(x))
-
-
 def max_pool(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     return np.asarray(np.max(_windows(x, attributes, -np.inf, attributes["kernel"]), 0))
 
@@ -220,11 +207,6 @@ def adaptive_pool(x: Array, attributes: dict[str, Any], reduce: Callable[..., An
     return out
 
 
-def mean(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    axes = (1, 2) if attributes["over"] == "hw" else 3
-    return np.asarray(x.mean(axes, keepdims=True, dtype=np.float64))
-
-
 def reshape(x: Array, order: str, shape: tuple[int, int, int]) -> Array:
     if order == "hwc":
         return x.reshape(len(x), *shape)
@@ -232,19 +214,23 @@ def reshape(x: Array, order: str, shape: tuple[int, int, int]) -> Array:
     return x.transpose(0, 3, 1, 2).reshape(len(x), channels, height, width).transpose(0, 2, 3, 1)
 
 
+def permute(x: Array, attributes: dict[str, Any], shape: tuple[int, int, int]) -> Array:
+    """The values as they lie in memory, taken as an array of other sides, whose axes change their order."""
+    apart = x.reshape(len(x), *attributes["sides"])
+    return apart.transpose(0, *(1 + each for each in attributes["order"])).reshape(len(x), *shape)
+
+
 def cut(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     ends = zip(attributes["start"], attributes["stop"], attributes["step"], strict=True)
     return x[:, *[slice(*each) for each in ends]]
 
 
-def pad(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    margins = [(0, 0), *zip(attributes["before"], attributes["after"], strict=True)]
-    return np.pad(x, margins, constant_values=attributes.get("value", 0.0))
-
-
 _CONVOLUTIONS = {"float_conv": float_conv, "int8_conv": int8_conv, "binary_conv": binary_conv}
 _SIGNS = {"pack": pack, "max_pool_bits": max_pool_bits}
-_PAIRS: dict[str, Callable[[Array, Array], Array]] = {"add": np.add, "multiply": np.multiply}
+_PAIRS: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add, "multiply": np.multiply, "divide": np.divide, "maximum": np.maximum, "minimum": np.minimum,
+    "matmul": formulas.matmul,
+}  # fmt: skip
 _FLOATS: dict[str, Callable[[Array, Inputs, dict[str, Any]], Array]] = {
     "affine": affine,
     "activation": activation,
@@ -252,7 +238,12 @@ _FLOATS: dict[str, Callable[[Array, Inputs, dict[str, Any]], Array]] = {
     "avg_pool": avg_pool,
     "adaptive_max_pool": lambda x, tensors, attributes: adaptive_pool(x, attributes, np.max),
     "adaptive_avg_pool": lambda x, tensors, attributes: adaptive_pool(x, attributes, np.mean),
-    "mean": mean,
+    "mean": formulas.mean,
+    "reduce": formulas.reduce,
+    "softmax": formulas.softmax,
+    "standardize": formulas.standardize,
+    "local_norm": formulas.local_norm,
+    "resize": formulas.resize,
     "slice": cut,
-    "pad": pad,
+    "pad": formulas.pad,
 }

@@ -81,11 +81,11 @@ def predictions(
     from rbnn.data import preprocess  # it brings Pillow, which takes time to import
 
     _classifies(graph, called)
-    classes = graph.input.classes or tuple(f"class {i}" for i in range(graph.buffers[graph.output].shape[2]))
+    classes = graph.input.classes or tuple(f"class {i}" for i in range(graph.buffers[graph.outputs[0]].shape[2]))
     height, width, channels = graph.buffers[graph.input.buffer].shape
     at_once = preprocess.at_once(AT_ONCE, max(height, width), channels)
     for first in range(0, len(pictures), at_once):
-        values = np.stack([_values(graph, each, called) for each in pictures[first : first + at_once]])
+        values = np.stack([values_of(graph, each, called) for each in pictures[first : first + at_once]])
         logits = answer(values).astype(np.float64)
         if not np.isfinite(logits).all():
             raise InputError(f"{called} gives answers that are not finite: its numbers overflow on these pictures")
@@ -94,7 +94,7 @@ def predictions(
             yield Prediction(classes, row)
 
 
-def _values(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]:
+def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]:
     """A picture as the network takes it: (C, H, W)."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
     if isinstance(source, np.ndarray) and source.dtype != np.uint8:
@@ -109,7 +109,7 @@ def _values(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]:
         raise InputError(f"{called} takes {one_input((channels, height, width))} at a time, float32, and no pictures")
     from rbnn.data import preprocess
 
-    side, (mean, std) = picture_side(graph, called), normalisation(graph, called)
+    side, (mean, std) = _square_side(graph, called), normalisation(graph, called)
     values: NDArray[np.float32] = preprocess.normalise(preprocess.picture(source, side, channels)[None], mean, std)[0]
     return values
 
@@ -124,18 +124,28 @@ def one_input(shape: tuple[int, int, int]) -> str:
 
 def picture_side(graph: Graph, called: object) -> int:
     """The side of the square pictures that a classifying network takes."""
+    side = _square_side(graph, called)
+    _classifies(graph, called)
+    return side
+
+
+def _square_side(graph: Graph, called: object) -> int:
     height, width, _ = graph.buffers[graph.input.buffer].shape
     if height != width:
         raise ConfigError(
             f"{called} takes pictures of {height}×{width}, and only square ones are cut out of a file: "
             "prepare them yourself and use rbnn.Session"
         )
-    _classifies(graph, called)
     return height
 
 
+def classifies(graph: Graph) -> bool:
+    """Whether the network answers with one number for each class, and not with maps or several tensors."""
+    return isinstance(graph.output, str) and graph.buffers[graph.output].shape[:2] == (1, 1)
+
+
 def _classifies(graph: Graph, called: object) -> None:
-    if graph.buffers[graph.output].shape[:2] != (1, 1):
+    if graph.buffers[graph.only_output(f"{called} does not classify")].shape[:2] != (1, 1):
         raise ConfigError(f"{called} answers with a map, not with classes: use rbnn.Session")
 
 

@@ -27,9 +27,9 @@ class Session:
     """A packed network, loaded and ready to run: ``Session("net.rbnn", threads=2)(images)``.
 
     A call takes float32 images (N, C, H, W), normalised as in training, and returns logits (N, classes), or a map
-    (N, C, H, W) if the network ends in one.  Images of bytes (uint8) are normalised with the mean and std of the file.
-    A network for signals or vectors takes (N, C, L) or (N, C).  ``predict`` takes image files or arrays of any size and
-    returns class names.
+    (N, C, H, W) if the network ends in one; a tuple or a dictionary of them if the network returns several tensors.
+    Images of bytes (uint8) are normalised with the mean and std of the file.  A network for signals or vectors takes
+    (N, C, L) or (N, C).  ``predict`` takes image files or arrays of any size and returns class names.
 
     Sessions are thread-safe, and a call releases the GIL.  A session can be pickled, with its network; the process that
     unpickles it chooses its own kernels.  A session also works on both sides of a fork.  ``with Session(…) as net:`` or
@@ -65,7 +65,7 @@ class Session:
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
         self.input_shape = channels, height, width
         """Shape of each image: channels, height, width."""
-        self._answer_bytes = 4 * prod(self.graph.buffers[self.graph.output].shape)
+        self._answer_bytes = 4 * sum(prod(self.graph.buffers[name].shape) for name in self.graph.outputs)
 
     @property
     def _program(self) -> Any:
@@ -93,11 +93,12 @@ class Session:
     def _facts(self) -> dict[str, str]:
         """What it is, for people."""
         kinds = [operation.kind for operation in self.graph.operations]
-        answers = tuple(side for side in self.graph.buffers[self.graph.output].shape if side != 1) or (1,)
+        shapes = [self.graph.buffers[name].shape for name in self.graph.outputs]
+        answers = ", ".join(as_shape(tuple(side for side in shape if side != 1) or (1,)) for shape in shapes)
         floats = kinds.count("float_conv") + kinds.count("int8_conv")
         return {
             "input": as_shape(self.input_shape),
-            "answers": as_shape(answers),
+            "answers": answers,
             "layers": f"{kinds.count('binary_conv')} binary and {floats} float layers",
             "state": "closed" if self._made is None else f"{self.kernels} kernels, {plural(self.threads, 'thread')}",
         }
@@ -125,22 +126,23 @@ class Session:
         """Names of the classes; empty if the file has none."""
         return self.graph.input.classes
 
-    def __call__(self, images: ArrayLike) -> NDArray[np.float32]:
+    def __call__(self, images: ArrayLike) -> Any:
         array = _array(images)
         self._check_answer(len(array) if array.ndim else 0)
         try:
-            answer: NDArray[np.float32]
+            planes: list[NDArray[np.float32]]
             if array.dtype == np.uint8 and self.takes_bytes:
-                answer = self._program.run_bytes(self._shaped(array), self.threads)
+                planes = self._program.run_bytes(self._shaped(array), self.threads)
             else:
-                answer = self._program.run(self._checked(array), self.threads)
+                planes = self._program.run(self._checked(array), self.threads)
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
         except MemoryError:
             raise InputError(f"{len(array)} pictures at once need more memory than there is: give fewer") from None
-        if answer.shape[2:] == (1, 1):
-            return answer[:, :, 0, 0]
-        return answer[:, :, 0] if array.ndim == 3 and answer.shape[2] == 1 else answer
+        answers = dict(zip(self.graph.outputs, planes, strict=True))
+        answer = self.graph.answered(answers.__getitem__)
+        signal = array.ndim == 3 and isinstance(answer, np.ndarray) and answer.ndim == 4 and answer.shape[2] == 1
+        return answer[:, :, 0] if signal else answer
 
     @overload
     def predict(self, pictures: Picture) -> Prediction: ...  # type: ignore[overload-overlap]
@@ -250,7 +252,8 @@ def build(graph: Graph, kernels: str | None) -> Any:
     buffers = [(str(buffer.type), *buffer.shape) for buffer in graph.buffers.values()]
     operations = [_arguments(operation, numbers) for operation in graph.operations]
     try:
-        return _core.Program(buffers, operations, numbers[graph.input.buffer], numbers[graph.output], kernels or "")
+        outputs = [numbers[name] for name in graph.outputs]
+        return _core.Program(buffers, operations, numbers[graph.input.buffer], outputs, kernels or "")
     except _core.Invalid as reason:
         raise PackError(str(reason)) from None
 

@@ -124,7 +124,7 @@ def _largest(values: Array) -> Array:
 def _operation(
     graph: Graph, operation: Operation, network: OnnxNetwork, wanted: dict[str, Array], seen: dict[str, Array]
 ) -> Iterator[Compared]:
-    values = network.values | ({} if graph.output in network.values else {graph.output: ANSWER})
+    values = network.values | ({} if graph.outputs[0] in network.values else {graph.outputs[0]: ANSWER})
     names = [name for name in operation.outputs.values() if name in values]
     difference, signs, near_ties = 0.0, 0, 0
     for name in names:

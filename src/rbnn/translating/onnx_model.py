@@ -49,10 +49,10 @@ def to_onnx(graph: Graph, batch: int | None = None, *, qonnx: bool = False, engi
     nodes = _Bipolar() if qonnx else _Nodes(engine_order)
     translated = translate(graph, nodes, IMAGE)
     (high, wide, taken), (height, width, answers) = (
-        graph.buffers[name].shape for name in (graph.input.buffer, graph.output)
+        graph.buffers[name].shape for name in (graph.input.buffer, graph.outputs[0])
     )
     classifies = (height, width) == (1, 1)
-    last = translated[graph.output]
+    last = translated[graph.outputs[0]]
     assert isinstance(last, str), "the output is a float buffer"
     nodes.end(nodes.flat(last) if classifies else last)
     number: Any = BATCH if batch is None else batch

@@ -19,6 +19,10 @@ from rbnn.text import quoted
 Array = NDArray[Any]
 V = TypeVar("V")
 
+AXES = {"c": 1, "h": 2, "w": 3}
+ACTIVATIONS = ("hardtanh", "relu", "relu6", "leaky_relu", "prelu", "sigmoid", "hardswish", "abs")
+"""Those that every builder knows."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -134,11 +138,22 @@ class Signs:
 
 def translate(graph: Graph, builder: Builder[V], image: V) -> dict[str, V | Signs]:
     """What the graph's buffers are there, made from ``image``."""
+    graph.only_output("other engines and formats are given networks with one")
+    if graph.shapes:
+        shape = tuple(next(iter(graph.shapes.values())))
+        raise ExportError(
+            f"the network answers in the shape {shape}: other engines and formats give vectors and pictures"
+        )
     values: dict[str, Any] = {graph.input.buffer: image}
     for operation in graph.operations:
         builder.layer = operation.name
         _Step(graph, builder, operation, values).run()
     return values
+
+
+def translates(kind: str) -> bool:
+    """Whether operations of this kind have a translation."""
+    return hasattr(_Step, f"_{kind}")
 
 
 def _columns(array: Array) -> Array:
@@ -156,9 +171,14 @@ class _Step:
     def run(self) -> None:
         operation = self.operation
         write = getattr(self, f"_{operation.kind}", None)
-        if write is None:
+        activation, mode = (
+            operation.attributes.get("activation", ["relu"])[0],
+            operation.attributes.get("mode", "constant"),
+        )
+        if write is None or activation not in ACTIVATIONS or mode != "constant":
+            what = operation.kind + ("" if write is None else f", {activation if mode == 'constant' else mode}")
             raise ExportError(
-                f"operation {quoted(operation.name)} ({operation.kind}) has no translation: other engines and formats "
+                f"operation {quoted(operation.name)} ({what}) has no translation: other engines and formats "
                 "cannot be given this network"
             )
         made = write()
@@ -298,7 +318,7 @@ class _Step:
         return self.builder.avg_pool(self.input("x"), window, True)
 
     def _mean(self) -> Any:
-        axes = (2, 3) if self.operation.attributes["over"] == "hw" else (1,)
+        axes = tuple(AXES[axis] for axis in self.operation.attributes["over"])
         return self.builder.reduce(self.input("x"), "mean", axes)
 
     def _add(self) -> Any:
@@ -308,7 +328,8 @@ class _Step:
         return self.builder.multiply(self.input("a"), self.input("b"))
 
     def _concat(self) -> Any:
-        return self.builder.concat([self.input(f"x{i}") for i in range(len(self.operation.inputs))], 1)
+        axis = AXES[self.operation.attributes.get("axis", "c")]
+        return self.builder.concat([self.input(f"x{i}") for i in range(len(self.operation.inputs))], axis)
 
     def _reshape(self) -> Any:
         height, width, channels = self.graph.buffers[self.operation.outputs["float"]].shape

@@ -19,6 +19,7 @@ def _table(name: str) -> list[str]:
 
 
 KINDS, ROLES, WORDS = _table("kKinds"), _table("kRoles"), _table("kWords")
+SECOND_OUTPUT = 128
 TWO_BYTES, ODD = 239, {-1: 251, 0.5: 252}
 """The byte before a number of two, and the bytes of numbers that are not whole: places in the table kOdd."""
 
@@ -39,7 +40,8 @@ def encode(graph: Graph, kernels: int = 0) -> bytes:
     code = [len(names)]
     for buffer in graph.buffers.values():
         code += [["float", "bits", "bytes"].index(buffer.type), *_numbers(buffer.shape)]
-    code += [names.index(graph.input.buffer), names.index(graph.output), kernels, len(graph.operations)]
+    first, *more = (names.index(name) for name in graph.outputs[:2])
+    code += [names.index(graph.input.buffer), first, kernels + SECOND_OUTPUT * bool(more), *more, len(graph.operations)]
     for operation in graph.operations:
         code.append(KINDS.index(operation.kind))
         for side in (operation.inputs, operation.outputs):

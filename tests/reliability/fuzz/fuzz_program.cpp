@@ -19,20 +19,25 @@ using rbnn::Tensor;
 constexpr const char* kKinds[] = {
     "float_conv", "binary_conv", "pack", "affine", "activation", "max_pool", "avg_pool", "max_pool_bits",
     "adaptive_max_pool", "adaptive_avg_pool", "mean", "add", "multiply", "concat", "reshape", "slice", "pad",
-    "constant", "int8_conv", "quantize", "no such kind"};
+    "constant", "int8_conv", "quantize", "no such kind", "reduce", "softmax", "standardize", "local_norm", "divide",
+    "maximum", "minimum", "matmul", "permute", "resize"};
 constexpr const char* kRoles[] = {
     "x", "residual", "a", "b", "x0", "x1", "x2", "float", "bits", "weight", "scale", "shift", "slope", "level",
     "threshold", "invert", "value", "kernel", "stride", "padding", "dilation", "groups", "activation", "pad", "ceil",
     "count_padding", "size", "over", "order", "start", "stop", "step", "before", "after", "bytes", "zero",
-    "no such role"};
+    "no such role", "how", "log", "eps", "window", "alpha", "beta", "k", "axis", "sides", "mode", "align"};
 constexpr const char* kWords[] = {
     "hardtanh", "relu", "relu6", "leaky_relu", "prelu", "sigmoid", "hardswish", "abs", "mean", "hw", "c", "chw", "hwc",
-    "", "no such word"};
+    "", "no such word", "elu", "selu", "gelu", "gelu_tanh", "silu", "softplus", "tanh", "hardsigmoid", "mish", "exp",
+    "power", "h", "w", "hc", "wc", "hwc", "sum", "max", "min", "nearest", "nearest_exact", "bilinear", "bicubic",
+    "constant", "reflect", "replicate", "circular"};
 constexpr double kOdd[] = {256, 1024, 1025, 16384, 16385, 1048576, 1048577, 134217728, 2147483648.0, 4294967296.0,
                            9.3e18, -1, 0.5, 1e300, std::numeric_limits<double>::infinity(),
                            std::numeric_limits<double>::quiet_NaN()};
 constexpr std::size_t kTwoBytes = 255 - std::size(kOdd);  // says that a number of two bytes follows
 constexpr std::size_t kMostValues = 1 << 15;  // larger networks are valid too, but slow
+
+constexpr std::size_t kSecondOutput = 128;    // a byte that chooses kernels is that large where a second output follows
 
 struct TooLarge {};
 
@@ -119,9 +124,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         values += static_cast<double>(height) * static_cast<double>(width) * static_cast<double>(channels);
     }
     if (all_possible && values > kMostValues) return -1;
-    const std::size_t input = in.whole(), output = in.whole();
+    const std::size_t input = in.whole();
+    std::vector<std::size_t> outputs{in.whole()};
     const auto& kinds_of_kernels = rbnn::all_kernels();
-    const rbnn::Kernels* kernels = kinds_of_kernels[in.below(kinds_of_kernels.size())];
+    const std::size_t chosen = in.byte();
+    const rbnn::Kernels* kernels = kinds_of_kernels[chosen % kSecondOutput % kinds_of_kernels.size()];
+    if (chosen >= kSecondOutput) outputs.push_back(in.whole());
     if (!kernels->supported()) kernels = &rbnn::kernels_portable;
     try {
         for (std::size_t count = in.below(16); count > 0; --count) {
@@ -133,26 +141,29 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             for (std::size_t i = in.below(7); i > 0; --i) { std::string role = in.word(kRoles); spec.tensors[role] = in.tensor(memory); }
             for (std::size_t i = in.below(8); i > 0; --i) {
                 std::vector<double>& numbers = spec.numbers[in.word(kRoles)];
-                for (std::size_t n = in.below(5); n > 0; --n) numbers.push_back(in.number());
+                for (std::size_t n = in.below(10); n > 0; --n) numbers.push_back(in.number());
             }
             for (std::size_t i = in.below(4); i > 0; --i) { std::string role = in.word(kRoles); spec.words[role] = in.word(kWords); }
             specs.push_back(std::move(spec));
         }
-        const rbnn::Program program(buffers, specs, input, output, *kernels);
+        const rbnn::Program program(buffers, specs, input, outputs, *kernels);
         // Tensors are not kept: whatever still reads them reads freed memory.
         memory.clear();
         if (program.arena_bytes() > (std::size_t{1} << 24)) return 0;
         const int threads = 1 + static_cast<int>(in.below(2));
-        std::vector<float> answer(2 * program.output().values());
+        std::vector<std::vector<float>> answers;
+        std::vector<float*> outs;
+        for (std::size_t i = 0; i < program.outputs(); ++i) answers.emplace_back(2 * program.output(i).values());
+        for (std::vector<float>& answer : answers) outs.push_back(answer.data());
         std::vector<float> image(2 * program.input().values());
         for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(i % 7) - 3.0f;
         rbnn::Call call;
-        program.run(image.data(), 2, answer.data(), threads, call);
+        program.run(image.data(), 2, outs, threads, call);
         ++run_on_floats;
         if (program.takes_bytes()) {
             std::vector<std::uint8_t> bytes(image.size());
             for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 37);
-            program.run(bytes.data(), 2, answer.data(), threads, call);
+            program.run(bytes.data(), 2, outs, threads, call);
             ++run_on_bytes;
         }
     } catch (const rbnn::Invalid&) {

@@ -14,7 +14,7 @@ from rbnn.packed.operations import KINDS
 JUNK: list[Any] = [
     -1, 0, 1, 2, 3, 7, 64, 255, 256, 1024, 16384, 2**20, 2**31, 2**63, 10**400, 1e308, 1e-320, -0.5, True, None, "",
     "x", "\ud800", "mean", [], [1], [0, 0], [1, 1], [3, 3], [255, 255], [9, 1], [1e9, 1], {}, ["relu"],
-    ["hardtanh", 1, -1],
+    ["hardtanh", 1, -1], ["power", 2], ["softplus", 1, 20], "hwc", "reflect", "bilinear", ["a", {"b": "c"}],
 ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def mutant_file(graph: Graph, rng: np.random.Generator) -> bytes:
         else:
             value = _mutate(rng, value, names)
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    return ENCODE[1 + int(rng.integers(2))](json.dumps(value), tensors)
+    return ENCODE[1 + int(rng.integers(3))](json.dumps(value), tensors)
 
 
 def _changed(rng: np.random.Generator, tensor: NDArray[Any]) -> NDArray[Any]:

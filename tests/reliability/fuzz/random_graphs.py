@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from packed_networks import signs
 
-from rbnn.packed.graph import Graph, Input
+from rbnn.packed.graph import Answer, Graph, Input
 from rbnn.packed.operations import Buffer, Operation
 
 Shape = tuple[int, int, int]
@@ -18,18 +18,28 @@ MOST_OPERATIONS, MOST_BUFFERS, MOST_VALUES = 15, 23, 1 << 13
 CHANNELS = (1, 2, 3, 5, 8, 16, 24, 31, 32, 33, 63, 64, 65, 70, 128)
 ACTIVATIONS: list[list[Any]] = [
     ["hardtanh", -1.0, 1.0], ["hardtanh", 0.25, 0.5], ["relu"], ["relu6"], ["leaky_relu", 0.25], ["prelu"],
-    ["sigmoid"], ["hardswish"], ["abs"],
+    ["sigmoid"], ["hardswish"], ["abs"], ["elu", 0.5], ["elu", 1.0], ["selu"], ["gelu"], ["gelu_tanh"], ["silu"],
+    ["softplus", 1, 20], ["softplus", 2, 3], ["tanh"], ["hardsigmoid"], ["mish"],
 ]  # fmt: skip
+TRANSLATED = 9
+"""So many of them every other engine knows."""
+STEEP: list[list[Any]] = [["exp"], ["power", 2], ["power", 0.5], ["power", -1], ["power", 3]]
+"""Activations that are no end of a convolution here: they would multiply what sums of products may differ by."""
+OVER = ("h", "w", "c", "hw", "hc", "wc", "hwc")
 
 
-def random_graph(rng: np.random.Generator) -> Graph:
-    """A valid graph.  Its output is the last float buffer that some operation writes."""
-    draft = Draft(rng)
+def random_graph(rng: np.random.Generator, every_kind: bool = True) -> Graph:
+    """A valid graph.  Its output is the last float buffer that some operation writes, sometimes another one beside it.
+    Without ``every_kind`` it has one answer, and only what other engines are given too."""
+    draft = Draft(rng, every_kind)
     for _ in range(int(rng.integers(1, MOST_OPERATIONS - 1))):
         draft.add_operation()
     if len(draft.floats) == 1:  # nothing but signs and bytes so far
         draft.add("mean", {"x": "image"}, {"float": (1, 1, draft.shape("image")[2])}, {}, {"over": "hw"})
-    graph = Graph(Input("image"), draft.floats[-1], draft.buffers, draft.operations)
+    output: Answer = draft.floats[-1]
+    if every_kind and len(draft.floats) > 2 and draft.maybe(0.3):
+        output = {"last": output, "others": [draft.one_of(draft.floats[1:])]}
+    graph = Graph(Input("image"), output, draft.buffers, draft.operations)
     graph.check()
     return graph
 
@@ -37,8 +47,8 @@ def random_graph(rng: np.random.Generator) -> Graph:
 class Draft:
     """A graph as it grows."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
+    def __init__(self, rng: np.random.Generator, every_kind: bool) -> None:
+        self.rng, self.every_kind = rng, every_kind
         self.buffers: dict[str, Buffer] = {}
         self.operations: list[Operation] = []
         if rng.random() < 0.3:  # a picture whose first convolution may take four rows at a time
@@ -97,6 +107,8 @@ class Draft:
             self.activation, self.pool, self.adaptive, self.mean, self.pair, self.concat, self.reshape, self.cut,
             self.pad, self.constant,
         ]  # fmt: skip
+        if self.every_kind:
+            makers += [self.reduce, self.normalise, self.permute, self.resize, self.matmul, self.pair]
         self.one_of(makers)()
 
     def convolution(self) -> bool:
@@ -138,7 +150,7 @@ class Draft:
 
     def add_activation(self, tensors: dict[str, Any], attributes: dict[str, Any], channels: int, chance: float) -> None:
         if self.maybe(chance):
-            attributes["activation"] = self.one_of(ACTIVATIONS)
+            attributes["activation"] = self.one_of(ACTIVATIONS if self.every_kind else ACTIVATIONS[:TRANSLATED])
             if attributes["activation"] == ["prelu"]:
                 tensors["slope"] = self.numbers(channels)
 
@@ -187,6 +199,8 @@ class Draft:
         tensors: dict[str, Any] = {}
         attributes: dict[str, Any] = {}
         self.add_activation(tensors, attributes, self.shape(x)[2], 1)
+        if self.every_kind and self.maybe(0.2):
+            tensors, attributes = {}, {"activation": self.one_of(STEEP)}
         return self.add("activation", {"x": x}, {"float": self.shape(x)}, tensors, attributes)
 
     def pool(self) -> bool:
@@ -209,13 +223,74 @@ class Draft:
         kind = self.one_of(["adaptive_max_pool", "adaptive_avg_pool"])
         return self.add(kind, {"x": x}, {"float": (*size, self.shape(x)[2])}, {}, {"size": size})
 
+    def reduced(self, shape: Shape, over: str) -> Shape:
+        height, width, channels = (1 if axis in over else side for axis, side in zip("hwc", shape, strict=True))
+        return height, width, channels
+
     def mean(self) -> bool:
+        x, over = self.one_of(self.floats), self.one_of(["hw", "c", *(OVER if self.every_kind else ())])
+        return self.add("mean", {"x": x}, {"float": self.reduced(self.shape(x), over)}, {}, {"over": over})
+
+    def reduce(self) -> bool:
+        x, over, how = self.one_of(self.floats), self.one_of(OVER), self.one_of(["sum", "max", "min"])
+        shape = self.reduced(self.shape(x), over)
+        return self.add("reduce", {"x": x}, {"float": shape}, {}, {"over": over, "how": how})
+
+    def normalise(self) -> bool:
+        x, kind = self.one_of(self.floats), self.one_of(["softmax", "standardize", "local_norm"])
+        shape = self.shape(x)
+        attributes: dict[str, Any] = {"over": self.one_of(OVER)}
+        if kind == "softmax" and self.maybe():
+            attributes["log"] = self.maybe()
+        if kind == "standardize":
+            attributes["eps"] = self.one_of([1e-5, 0.5])
+            if attributes["over"] == "hwc" or self.maybe():
+                groups = [g for g in range(1, shape[2] + 1) if shape[2] % g == 0]
+                attributes |= {"over": "hwc", "groups": self.one_of(groups)}
+        if kind == "local_norm":
+            attributes = {"window": 1 + self.below(6), "alpha": self.one_of([0.5, 1]), "beta": self.one_of([0.5, 1, 2])}
+            attributes["k"] = self.one_of([1, 2])
+        return self.add(kind, {"x": x}, {"float": shape}, {}, attributes)
+
+    def permute(self) -> bool:
         x = self.one_of(self.floats)
-        height, width, channels = self.shape(x)
-        over = self.one_of(["hw", "c"])
-        return self.add(
-            "mean", {"x": x}, {"float": (1, 1, channels) if over == "hw" else (height, width, 1)}, {}, {"over": over}
-        )
+        values, sides = int(np.prod(self.shape(x))), []
+        for _ in range(1 + self.below(4)):
+            sides.append(self.one_of([n for n in range(1, 20) if values % n == 0]))
+            values //= sides[-1]
+        sides.append(values)
+        order = [int(axis) for axis in self.rng.permutation(len(sides))]
+        return self.add("permute", {"x": x}, {"float": self.any_shape(x)}, {}, {"sides": sides, "order": order})
+
+    def any_shape(self, x: str) -> Shape:
+        """One with as many values."""
+        values = int(np.prod(self.shape(x)))
+        height = self.one_of([n for n in range(1, 20) if values % n == 0])
+        width = self.one_of([n for n in range(1, 20) if values // height % n == 0])
+        return height, width, values // height // width
+
+    def resize(self) -> bool:
+        x, size = self.one_of(self.floats), [1 + self.below(14), 1 + self.below(14)]
+        attributes: dict[str, Any] = {"size": size}
+        attributes["mode"] = self.one_of(["nearest", "nearest_exact", "bilinear", "bilinear", "bicubic"])
+        if attributes["mode"].startswith("bi") and self.maybe(0.4):
+            attributes["align"] = True
+        elif self.maybe(0.3):
+            attributes["scale"] = [self.one_of([0.5, 1, 2, 3]), self.one_of([0.5, 1, 2, 3])]
+        return self.add("resize", {"x": x}, {"float": (*size, self.shape(x)[2])}, {}, attributes)
+
+    def matmul(self) -> bool:
+        """Where nothing fits, with itself by way of a permutation."""
+        a = self.one_of(self.floats)
+        height, width, channels = self.shape(a)
+        fits = [b for b in self.floats if self.shape(b)[0] == width and self.shape(b)[2] == channels]
+        if not fits:
+            attributes = {"sides": [height, width, channels], "order": [1, 0, 2]}
+            if not self.add("permute", {"x": a}, {"float": (width, height, channels)}, {}, attributes):
+                return False
+            fits = [self.floats[-1]]
+        b = self.one_of(fits)
+        return self.add("matmul", {"a": a, "b": b}, {"float": (height, self.shape(b)[1], channels)}, {}, {})
 
     def pair(self) -> bool:
         a = self.one_of(self.floats)
@@ -228,22 +303,33 @@ class Draft:
         left, right = (a, b) if self.maybe() else (b, a)
         p, q = self.shape(a), self.shape(b)
         result = (max(p[0], q[0]), max(p[1], q[1]), max(p[2], q[2]))
-        return self.add(self.one_of(["add", "multiply"]), {"a": left, "b": right}, {"float": result}, {}, {})
+        return self.add(
+            self.one_of(["add", "multiply", *(["divide", "maximum", "minimum"] if self.every_kind else [])]),
+            {"a": left, "b": right},
+            {"float": result},
+            {},
+            {},
+        )
 
     def concat(self) -> bool:
         first = self.one_of(self.floats)
-        fits = [name for name in self.floats if self.shape(name)[:2] == self.shape(first)[:2]]
+        axis = self.one_of(["c", "c", "h", "w"]) if self.every_kind else "c"
+        at = "hwc".index(axis)
+
+        def others(name: str) -> list[int]:
+            return [side for place, side in enumerate(self.shape(name)) if place != at]
+
+        fits = [name for name in self.floats if others(name) == others(first)]
         chosen = [first, *(self.one_of(fits) for _ in range(self.below(3)))]
-        channels = sum(self.shape(name)[2] for name in chosen)
+        sides = list(self.shape(first))
+        sides[at] = sum(self.shape(name)[at] for name in chosen)
         inputs = {f"x{i}": name for i, name in enumerate(chosen)}
-        return self.add("concat", inputs, {"float": (*self.shape(first)[:2], channels)}, {}, {})
+        attributes = {} if axis == "c" and not (self.every_kind and self.maybe()) else {"axis": axis}
+        return self.add("concat", inputs, {"float": (sides[0], sides[1], sides[2])}, {}, attributes)
 
     def reshape(self) -> bool:
         x = self.one_of(self.floats)
-        values = int(np.prod(self.shape(x)))
-        height = self.one_of([n for n in range(1, 20) if values % n == 0])
-        width = self.one_of([n for n in range(1, 20) if values // height % n == 0])
-        shape = (height, width, values // height // width)
+        shape = self.any_shape(x)
         return self.add("reshape", {"x": x}, {"float": shape}, {}, {"order": self.one_of(["chw", "hwc"])})
 
     def cut(self) -> bool:
@@ -262,10 +348,21 @@ class Draft:
     def pad(self) -> bool:
         x = self.one_of(self.floats)
         before, after = ([self.one_of([0, 0, 1, 2]) for _ in range(3)] for _ in range(2))
+        if self.every_kind and self.maybe(0.4):
+            return self.mirrored(x, before, after)
         height, width, channels = (b + side + a for b, side, a in zip(before, self.shape(x), after, strict=True))
         attributes: dict[str, Any] = {"before": before, "after": after}
         if self.maybe():
             attributes["value"] = self.one_of([0, 0.5, -1])
+        return self.add("pad", {"x": x}, {"float": (height, width, channels)}, {}, attributes)
+
+    def mirrored(self, x: str, before: list[int], after: list[int]) -> bool:
+        mode = self.one_of(["reflect", "replicate", "circular", "constant"])
+        shape = self.shape(x)
+        most = [side - (mode == "reflect") for side in shape[:2]] if mode in ("reflect", "circular") else [9, 9]
+        before, after = ([*map(min, each, most), 0] for each in (before, after))
+        height, width, channels = (b + side + a for b, side, a in zip(before, shape, after, strict=True))
+        attributes = {"before": before, "after": after, "mode": mode}
         return self.add("pad", {"x": x}, {"float": (height, width, channels)}, {}, attributes)
 
     def constant(self) -> bool:

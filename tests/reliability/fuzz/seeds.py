@@ -1,11 +1,12 @@
 """Small valid graphs, every kind of operation among them: what the fuzzer starts from."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from packed_networks import one_operation, picture_network, signs, small_network
 
-from rbnn.packed.graph import Graph
+from rbnn.packed.graph import Graph, Input
 from rbnn.packed.operations import KINDS
 
 
@@ -54,7 +55,31 @@ def seeds() -> list[Graph]:
                           {"weight": rng.integers(-128, 128, (outputs, 3, 2, channels), np.int8)}, window),
             one_operation("quantize", {"x": x}, {"bytes": x}, {r: floats(channels) for r in ("scale", "shift")}, {}),
             one_operation("constant", {}, {"float": (2, 3, 4)}, {"value": floats(2, 3, 4)}, {}),
+            one_operation("mean", {"x": x}, {"float": (1, 5, 1)}, {}, {"over": "hc"}),
+            one_operation("reduce", {"x": x}, {"float": (4, 1, channels)}, {}, {"over": "w", "how": "max"}),
+            one_operation("reduce", {"x": x}, {"float": (1, 1, 1)}, {}, {"over": "hwc", "how": "sum"}),
+            one_operation("softmax", {"x": x}, {"float": x}, {}, {"over": "c", "log": True}),
+            one_operation("standardize", {"x": x}, {"float": x}, {}, {"over": "hwc", "groups": 2, "eps": 0.5}),
+            one_operation("local_norm", {"x": x}, {"float": x}, {}, {"window": 5, "alpha": 1, "beta": 0.5, "k": 2}),
+            *(one_operation(kind, {"a": x, "b": (1, 5, 1)}, {"float": x}, {}, {})
+              for kind in ("divide", "maximum", "minimum")),
+            one_operation("matmul", {"a": x, "b": (5, 3, channels)}, {"float": (4, 3, channels)}, {}, {}),
+            one_operation("concat", {"x0": x, "x1": (2, 5, channels)}, {"float": (6, 5, channels)}, {}, {"axis": "h"}),
+            one_operation("permute", {"x": x}, {"float": (10, 2, channels)}, {},
+                          {"sides": [2, 2, 5, channels], "order": [2, 0, 1, 3]}),
+            one_operation("resize", {"x": x}, {"float": (7, 3, channels)}, {},
+                          {"size": [7, 3], "mode": "bilinear", "align": True}),
+            one_operation("resize", {"x": x}, {"float": (8, 10, channels)}, {},
+                          {"size": [8, 10], "mode": "nearest", "scale": [2, 2]}),
+            one_operation("resize", {"x": x}, {"float": (2, 9, channels)}, {}, {"size": [2, 9], "mode": "bicubic"}),
+            *(one_operation("pad", {"x": x}, {"float": (7, 6, channels)}, {},
+                            {"before": [2, 1, 0], "after": [1, 0, 0], "mode": mode})
+              for mode in ("reflect", "replicate", "circular")),
+            *(one_operation("activation", {"x": x}, {"float": x}, {}, {"activation": activation})
+              for activation in (["elu", 0.5], ["gelu"], ["softplus", 1, 20], ["power", 2])),
         ]  # fmt: skip
+    several = small_network()
+    graphs.append(replace(several, output={"logits": several.output, "maps": ["e", "b"]}, input=Input("image")))
     for graph in graphs:
         graph.check()
     assert {operation.kind for graph in graphs for operation in graph.operations} == set(KINDS)

@@ -56,5 +56,5 @@ def _is_exact(graph: Graph) -> bool:
 def _sums(graph: Graph, images: NDArray[Any]) -> NDArray[Any]:
     """By the oracle's float convolution of the signs, which is exact on them and faster than that of bits."""
     if graph.operations[1].attributes.get("pad", 0):
-        return oracle.run(graph, images).reshape(1, -1, *graph.buffers["sums"].shape[:2])
+        return np.asarray(oracle.run(graph, images)).reshape(1, -1, *graph.buffers["sums"].shape[:2])
     return oracle.run_all(float_twin(graph), images)["sums"].transpose(0, 3, 1, 2)

@@ -31,7 +31,7 @@ def to_openvino(graph: Graph, batch: int) -> Any:
     height, width, channels = graph.buffers[graph.input.buffer].shape
     image = opset14.parameter([batch, channels, height, width], np.float32)
     values = translate(graph, _Nodes(batch), image)
-    return ov.Model([values[graph.output]], [image], "rbnn")
+    return ov.Model([values[graph.outputs[0]]], [image], "rbnn")
 
 
 class _Nodes:

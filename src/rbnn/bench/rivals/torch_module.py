@@ -17,7 +17,7 @@ def to_torch(graph: Graph, batch: int) -> fx.GraphModule:
     """The module that takes (batch, C, H, W) and gives (batch, O, H', W')."""
     builder = _Calls(batch)
     values = translate(graph, builder, builder.graph.placeholder("image"))
-    builder.graph.output(values[graph.output])  # type: ignore[arg-type]
+    builder.graph.output(values[graph.outputs[0]])  # type: ignore[arg-type]
     root = torch.nn.Module()
     for name, tensor in builder.tensors.items():
         root.register_buffer(name, tensor)

@@ -1,0 +1,172 @@
+// What is taken over some axes of a picture: sums, maxima, and values that are made comparable by them.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/operations.h"
+#include "ops/small_operation.h"
+
+namespace rbnn {
+namespace {
+
+// Which cell each value belongs to: those that are taken together have one.
+class Cells {
+public:
+    Cells(const Buffer& in, Axes over, std::size_t groups) : in_(in) {
+        const std::size_t channels = over.channels ? groups : in.channels, each = in.channels / channels;
+        for (std::size_t c = 0; c < in.channels; ++c) of_channel_.push_back(static_cast<std::uint32_t>(c / each));
+        column_ = over.width ? 0 : channels;
+        row_ = over.height ? 0 : channels * (over.width ? 1 : in.width);
+        count_ = channels * (over.width ? 1 : in.width) * (over.height ? 1 : in.height);
+    }
+    std::size_t count() const { return count_; }
+    std::size_t values_of_each() const { return in_.values() / count_; }
+
+    // body(cell, place) for each value, in the order of memory.
+    template <class Body>
+    void over(const Workspace& work, const Body& body) const {
+        std::size_t place = 0;
+        for (std::size_t y = 0; y < in_.height; ++y)
+            for (std::size_t x = 0; x < in_.width && !work.call.stop(in_.channels); ++x) {
+                const std::size_t first = y * row_ + x * column_;
+                for (std::size_t c = 0; c < in_.channels; ++c, ++place) body(first + of_channel_[c], place);
+            }
+    }
+
+private:
+    const Buffer& in_;
+    std::vector<std::uint32_t> of_channel_;
+    std::size_t row_, column_, count_;
+};
+
+// An operation that keeps `numbers` doubles for each cell while it runs.
+template <class Body>
+class Cellwise final : public Operation {
+public:
+    Cellwise(Cells cells, std::size_t numbers, Body body) : cells_(std::move(cells)), body_(std::move(body)) {
+        scratch_bytes = numbers * cells_.count() * sizeof(double);
+    }
+    void run(const Workspace& work) const override {
+        body_(work, cells_, reinterpret_cast<double*>(work.arena + scratch_offset));
+    }
+
+private:
+    Cells cells_;
+    Body body_;
+};
+
+template <class Body>
+Made cellwise(const Buffer& in, Axes over, std::size_t groups, std::size_t numbers, Body body) {
+    return std::make_unique<Cellwise<Body>>(Cells(in, over, groups), numbers, std::move(body));
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+Made make_reduction(const Buffer& in, const Buffer& out, Axes over, Reduction how) {
+    return cellwise(in, over, 1, 1, [&in, &out, how](const Workspace& work, const Cells& cells, double* found) {
+        const float* x = work.floats(in);
+        const double start = how == Reduction::max ? -kInfinity : how == Reduction::min ? kInfinity : 0.0;
+        std::fill(found, found + cells.count(), start);
+        if (how == Reduction::max)
+            cells.over(work, [&](std::size_t cell, std::size_t i) { found[cell] = std::max(found[cell], static_cast<double>(x[i])); });
+        else if (how == Reduction::min)
+            cells.over(work, [&](std::size_t cell, std::size_t i) { found[cell] = std::min(found[cell], static_cast<double>(x[i])); });
+        else
+            cells.over(work, [&](std::size_t cell, std::size_t i) { found[cell] += static_cast<double>(x[i]); });
+        if (work.call.stopped()) return;
+        const double count = how == Reduction::mean ? static_cast<double>(cells.values_of_each()) : 1.0;
+        for (std::size_t i = 0; i < cells.count(); ++i) work.floats(out)[i] = static_cast<float>(found[i] / count);
+    });
+}
+
+Made make_softmax(const Buffer& in, const Buffer& out, Axes over, bool log) {
+    return cellwise(in, over, 1, 2, [&in, &out, log](const Workspace& work, const Cells& cells, double* most) {
+        const float* x = work.floats(in);
+        float* to = work.floats(out);
+        double* total = most + cells.count();
+        std::fill(most, total, -kInfinity);
+        std::fill(total, total + cells.count(), 0.0);
+        cells.over(work, [&](std::size_t cell, std::size_t i) { most[cell] = std::max(most[cell], static_cast<double>(x[i])); });
+        if (work.call.stopped()) return;
+        cells.over(work, [&](std::size_t cell, std::size_t i) { total[cell] += std::exp(static_cast<double>(x[i]) - most[cell]); });
+        if (work.call.stopped()) return;
+        if (log)
+            cells.over(work, [&](std::size_t cell, std::size_t i) {
+                to[i] = static_cast<float>(static_cast<double>(x[i]) - most[cell] - std::log(total[cell]));
+            });
+        else
+            cells.over(work, [&](std::size_t cell, std::size_t i) {
+                to[i] = static_cast<float>(std::exp(static_cast<double>(x[i]) - most[cell]) / total[cell]);
+            });
+    });
+}
+
+Made make_standardize(const Buffer& in, const Buffer& out, Axes over, std::size_t groups, double eps) {
+    return cellwise(in, over, groups, 2, [&in, &out, eps](const Workspace& work, const Cells& cells, double* mean) {
+        const float* x = work.floats(in);
+        float* to = work.floats(out);
+        double* spread = mean + cells.count();
+        const auto count = static_cast<double>(cells.values_of_each());
+        std::fill(mean, spread + cells.count(), 0.0);
+        cells.over(work, [&](std::size_t cell, std::size_t i) { mean[cell] += static_cast<double>(x[i]); });
+        for (std::size_t i = 0; i < cells.count(); ++i) mean[i] /= count;
+        cells.over(work, [&](std::size_t cell, std::size_t i) {
+            const double centred = static_cast<double>(x[i]) - mean[cell];
+            spread[cell] += centred * centred;
+        });
+        if (work.call.stopped()) return;
+        for (std::size_t i = 0; i < cells.count(); ++i) spread[i] = std::sqrt(spread[i] / count + eps);
+        cells.over(work, [&](std::size_t cell, std::size_t i) {
+            to[i] = static_cast<float>((static_cast<double>(x[i]) - mean[cell]) / spread[cell]);
+        });
+    });
+}
+
+Made make_local_norm(const Buffer& in, const Buffer& out, const LocalNorm& norm) {
+    return small([&in, &out, norm](const Workspace& work) {
+        const std::size_t before = norm.window / 2, after = (norm.window - 1) / 2;
+        over_rows(work, in.pixels(), in.channels * std::min(norm.window, in.channels), [&](std::size_t pixel) {
+            const float* x = work.floats(in) + pixel * in.channels;
+            float* to = work.floats(out) + pixel * in.channels;
+            for (std::size_t c = 0; c < in.channels; ++c) {
+                double sum = 0.0;
+                const std::size_t last = std::min(in.channels - 1, c + after);
+                for (std::size_t i = c < before ? 0 : c - before; i <= last; ++i)
+                    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+                const double scale = norm.k + norm.alpha * sum / static_cast<double>(norm.window);
+                to[c] = static_cast<float>(static_cast<double>(x[c]) / std::pow(scale, norm.beta));
+                if (norm.window > kGrain && work.call.stop(norm.window)) return;
+            }
+        });
+    });
+}
+
+Made make_matmul(const Buffer& a, const Buffer& b, const Buffer& out) {
+    return small([&a, &b, &out](const Workspace& work) {
+        constexpr std::size_t kSums = 256;
+        const std::size_t channels = out.channels, row = out.width * channels, terms = a.width;
+        over_rows(work, out.height, row * terms, [&](std::size_t y) {
+            const float *left = work.floats(a) + y * terms * channels, *right = work.floats(b);
+            float* to = work.floats(out) + y * row;
+            // A run of one output row at a time; it ends with a pixel's channels, where a pixel has several.
+            for (std::size_t first = 0, last; first < row; first = last) {
+                last = channels == 1 ? std::min(row, first + kSums) : std::min(first + kSums, (first / channels + 1) * channels);
+                double sums[kSums] = {};
+                const std::size_t n = last - first, c = first % channels;
+                for (std::size_t k = 0; k < terms; ++k) {
+                    const float *l = left + k * channels + c, *r = right + k * row + first;
+                    if (channels == 1)
+                        for (std::size_t i = 0; i < n; ++i) sums[i] += static_cast<double>(*l) * static_cast<double>(r[i]);
+                    else
+                        for (std::size_t i = 0; i < n; ++i) sums[i] += static_cast<double>(l[i]) * static_cast<double>(r[i]);
+                }
+                for (std::size_t i = 0; i < n; ++i) to[first + i] = static_cast<float>(sums[i]);
+                if (work.call.stop(n * terms)) return;
+            }
+        });
+    });
+}
+
+}  // namespace rbnn

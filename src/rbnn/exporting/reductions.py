@@ -1,0 +1,245 @@
+"""Means, sums, maxima and what is normalised by them: handlers like those of ``rbnn.exporting.handlers``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from rbnn.exporting.activations import LARGEST
+from rbnn.exporting.arithmetic import add, maximum, minimum, mul
+from rbnn.exporting.handlers import affine, batch_norm
+from rbnn.exporting.shapes import AXES, axis_of, reshaped
+from rbnn.exporting.traced_call import Call, Place
+from rbnn.packed.operations import Shape
+
+INDICES = ""
+"""The buffer of what has none: the places of maxima."""
+
+
+def axes(call: Call, x: Tensor, dims: Any) -> str:
+    """Dimensions of torch as ``hw``, ``c`` and so on."""
+    count = x.dim()
+    given = dims if isinstance(dims, tuple | list) else [dims]
+    wanted = {int(each) % count for each in given}
+    middle = set(range(2, count - 1)) if count > 4 else set()
+    if middle & wanted not in (set(), middle):
+        raise call.fail(f"dimensions {sorted(wanted)} of {tuple(x.shape)} are not height, width and channels")
+    found = {AXES[axis] for dim in wanted - middle if (axis := axis_of(call, x, dim)) is not None}
+    found |= {"h"} if middle & wanted else set()
+    return "".join(axis for axis in AXES if axis in found)
+
+
+def _reduced(call: Call, x: Place, kind: str, attributes: dict[str, Any], dims: Any, value: Tensor) -> str:
+    """One number for all values along ``dims``; the sides that are 1 then go, where torch lets them."""
+    if dims is None:
+        raise call.fail("pictures of a batch must stay apart: name the dimensions")
+    over, picture = axes(call, x.value, dims), call.shape_of(x.value)
+    shape = tuple(1 if axis in over else side for axis, side in zip(AXES, picture, strict=True))
+    given = dims if isinstance(dims, tuple | list) else [dims]
+    kept_sides = list(x.value.shape)
+    for dim in given:
+        kept_sides[dim] = 1
+    kept = value.reshape(kept_sides)
+    plain = call.shape_of(kept) == call.shape_of(value)
+    made = call.write(
+        kind, {"x": x.buffer}, attributes=attributes | {"over": over}, shape=None if plain else (*shape,),  # type: ignore[arg-type]
+        value=value, part="" if plain else ".kept",
+    )  # fmt: skip
+    return made if plain else reshaped(call, Place(made, kept), value)
+
+
+def mean(call: Call, x: Place, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, **named: Any) -> str:
+    return _reduced(call, x, "mean", {}, named.get("axis", dim), call.result)
+
+
+def total(call: Call, x: Place, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, **named: Any) -> str:
+    return _reduced(call, x, "reduce", {"how": "sum"}, named.get("axis", dim), call.result)
+
+
+def amax(call: Call, x: Place, dim: Any = None, keepdim: bool = False) -> str:
+    return _reduced(call, x, "reduce", {"how": "max"}, dim, call.result)
+
+
+def amin(call: Call, x: Place, dim: Any = None, keepdim: bool = False) -> str:
+    return _reduced(call, x, "reduce", {"how": "min"}, dim, call.result)
+
+
+def largest(call: Call, x: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:
+    """torch.max: of two tensors, or along a dimension; then the places come along, which nobody may read."""
+    other = named.get("other", dim)
+    if isinstance(other, Place | Tensor):
+        return maximum(call, x, other)
+    return [_reduced(call, x, "reduce", {"how": "max"}, dim, call.result[0]), INDICES]
+
+
+def smallest(call: Call, x: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:
+    other = named.get("other", dim)
+    if isinstance(other, Place | Tensor):
+        return minimum(call, x, other)
+    return [_reduced(call, x, "reduce", {"how": "min"}, dim, call.result[0]), INDICES]
+
+
+def var(
+    call: Call,
+    x: Place,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: int | None = None,
+) -> str:
+    return _spread(call, x, dim, 1 if correction is None and unbiased else correction or 0, 1.0)
+
+
+def std(
+    call: Call,
+    x: Place,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: int | None = None,
+) -> str:
+    return _spread(call, x, dim, 1 if correction is None and unbiased else correction or 0, 0.5)
+
+
+def _spread(call: Call, x: Place, dim: Any, correction: int, power: float) -> str:
+    """(Σ (x − mean)²/(n − correction))^power"""
+    if dim is None:
+        raise call.fail("pictures of a batch must stay apart: name the dimensions")
+    dims = list(dim) if isinstance(dim, tuple | list) else [dim]
+    kept = x.value.var(dims, correction=correction, keepdim=True)
+    picture, shape, over = call.shape_of(x.value), call.shape_of(kept), axes(call, x.value, dims)
+    count = x.value.numel() // kept.numel()
+
+    def write(kind: str, inputs: dict[str, str], part: str, shape: Shape, **attributes: Any) -> str:
+        return call.write(kind, inputs, attributes=attributes, shape=shape, part=part)
+
+    def scaled(buffer: str, factor: float, part: str) -> str:
+        tensors = {"scale": np.full(shape[2], factor), "shift": np.zeros(shape[2])}
+        return call.write("affine", {"x": buffer}, tensors, shape=shape, part=part)
+
+    minus = scaled(write("mean", {"x": x.buffer}, ".mean", shape, over=over), -1.0, ".minus")
+    centred = write("add", {"a": x.buffer, "b": minus}, ".centred", picture)
+    squares = write("activation", {"x": centred}, ".squares", picture, activation=["power", 2.0])
+    total = write("reduce", {"x": squares}, ".sum", shape, how="sum", over=over)
+    made = scaled(total, 1 / (count - correction), ".var")
+    if power != 1:
+        made = write("activation", {"x": made}, ".root", shape, activation=["power", power])
+    return reshaped(call, Place(made, kept), call.result)
+
+
+def softmax(call: Call, x: Place, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> str:
+    return _softmax(call, x, dim, {})
+
+
+def log_softmax(call: Call, x: Place, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> str:
+    return _softmax(call, x, dim, {"log": True})
+
+
+def _softmax(call: Call, x: Place, dim: Any, attributes: dict[str, Any]) -> str:
+    if dim is None:
+        raise call.fail("name its dimension, dim=1")
+    return call.write("softmax", {"x": x.buffer}, attributes=attributes | {"over": axes(call, x.value, dim)})
+
+
+# Norms
+
+
+def group_norm(call: Call, x: Place, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> str:
+    attributes = {"over": "hwc", "groups": int(num_groups), "eps": float(eps)}
+    return _standardized(call, x, attributes, weight, bias)
+
+
+def instance_norm(
+    call: Call,
+    x: Place,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> str:
+    if not use_input_stats:
+        return batch_norm(call, x, running_mean, running_var, weight, bias, False, momentum, eps)
+    return _standardized(call, x, {"over": "hw", "eps": float(eps)}, weight, bias)
+
+
+def layer_norm(
+    call: Call, x: Place, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> str:
+    dims = x.value.dim()
+    over = axes(call, x.value, list(range(dims - len(normalized_shape), dims)))
+    return _standardized(call, x, {"over": over, "eps": float(eps)}, weight, bias, spread=True)
+
+
+def _standardized(
+    call: Call, x: Place, attributes: dict[str, Any], weight: Any, bias: Any, spread: bool = False
+) -> str:
+    """(x − mean)/√(var + ε), then the norm's own factor and term: per channel, or where ``spread`` in the last
+    dimensions."""
+    value = call.result
+    if bias is not None:
+        value = value - (bias.detach() if spread else _column(bias, x.value))
+    if weight is not None or bias is not None:
+        place = Place(
+            call.write(
+                "standardize", {"x": x.buffer}, attributes=attributes, shape=call.shape_of(x.value), part=".standard"
+            ),
+            value,
+        )
+        if not spread:
+            channels = x.value.shape[1]
+            factor = np.ones(channels) if weight is None else call.array(weight)
+            return affine(call, place, factor, 0.0 if bias is None else call.array(bias))
+        if weight is not None:
+            part = ".weight" if bias is not None else ""
+            place = Place(mul(call, place, weight.detach(), value=value, part=part), value)
+        return place.buffer if bias is None else add(call, place, bias.detach())
+    return call.write("standardize", {"x": x.buffer}, attributes=attributes)
+
+
+def _column(numbers: Tensor, like: Tensor) -> Tensor:
+    return numbers.detach().reshape(-1, *[1] * (like.dim() - 2))
+
+
+def local_response_norm(
+    call: Call, x: Place, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> str:
+    numbers = {"alpha": float(alpha), "beta": float(beta), "k": float(k)}
+    return call.write("local_norm", {"x": x.buffer}, attributes={"window": int(size)} | numbers)
+
+
+def normalize(call: Call, x: Place, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> str:
+    """x / max(‖x‖, ε)"""
+    length = _norm(call, x, p, dim, [float(eps), LARGEST])
+    return call.write("divide", {"a": x.buffer, "b": length})
+
+
+def norm(call: Call, x: Place, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
+    if dim is None:
+        raise call.fail("pictures of a batch must stay apart: name the dimensions")
+    kept = x.value.norm(p=2, dim=dim, keepdim=True)
+    return reshaped(call, Place(_norm(call, x, p, dim, None), kept), call.result)
+
+
+def _norm(call: Call, x: Place, p: Any, dim: Any, ends: list[float] | None) -> str:
+    """√Σ x², kept between the ends."""
+    if p not in (2, 2.0, None, "fro"):
+        raise call.fail(f"only the Euclidean norm is, not p={p}")
+    picture, over = call.shape_of(x.value), axes(call, x.value, dim)
+    height, width, channels = (1 if axis in over else side for axis, side in zip(AXES, picture, strict=True))
+    shape = (height, width, channels)
+    squares = call.write(
+        "activation", {"x": x.buffer}, attributes={"activation": ["power", 2.0]}, shape=picture, part=".squares"
+    )
+    total = call.write("reduce", {"x": squares}, attributes={"how": "sum", "over": over}, shape=shape, part=".sum")
+    root = call.write("activation", {"x": total}, attributes={"activation": ["power", 0.5]}, shape=shape, part=".root")
+    if ends is None:
+        return root
+    return call.write(
+        "activation", {"x": root}, attributes={"activation": ["hardtanh", *ends]}, shape=shape, part=".length"
+    )

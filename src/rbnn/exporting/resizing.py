@@ -1,0 +1,130 @@
+"""Upsampling and transposed convolution: handlers like those of ``rbnn.exporting.handlers``."""
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from rbnn.exporting.draft import Array
+from rbnn.exporting.handlers import adaptive_avg_pool, both_sides, constant
+from rbnn.exporting.traced_call import Call, Place
+
+MODES = {
+    "nearest": "nearest", "nearest-exact": "nearest_exact", "linear": "bilinear", "bilinear": "bilinear",
+    "bicubic": "bicubic",
+}  # fmt: skip
+
+
+def interpolate(
+    call: Call,
+    x: Place,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> str:
+    if mode == "area":
+        return adaptive_avg_pool(call, x, size)
+    if mode not in MODES or antialias:
+        raise call.fail(f"of its modes {', '.join(MODES)} are, without antialias")
+    before, after = call.shape_of(x.value), call.shape_of(call.result)
+    if before == after:
+        return x.buffer
+    attributes: dict[str, Any] = {"size": list(after[:2]), "mode": MODES[mode]}
+    if align_corners:
+        attributes["align"] = True
+    if scale_factor is not None and not recompute_scale_factor and not align_corners:
+        factors = [float(each) for each in scale_factor] if isinstance(scale_factor, tuple | list) else [
+            float(scale_factor)
+        ] * (x.value.dim() - 2)  # fmt: skip
+        factors = [1.0] * (2 - len(factors)) + factors
+        # torch takes the factor itself, also where the size was rounded down.
+        if [side * factor for side, factor in zip(before, factors, strict=False)] != list(after[:2]):
+            attributes["scale"] = factors
+    return call.write("resize", {"x": x.buffer}, attributes=attributes)
+
+
+def conv_transpose_module(
+    call: Call,
+    x: Place,
+    output_size: Any = None,
+    *,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    groups: int,
+    dilation: Any,
+) -> str:
+    return conv_transpose(call, x, weight, bias, stride, padding, 0, groups, dilation)
+
+
+def conv_transpose(
+    call: Call,
+    x: Place,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> str:
+    """A plain convolution that gives, for each pixel of the input, ``stride``² pixels of the output as channels; these
+    are put side by side and the padding is cut off.
+
+        y[q s + r] = Σ_m x[q − m] w[m s + r]        r = 0 … s − 1, of each side
+    """
+    filters = constant(call, weight, "weight")
+    filters = filters if filters.dim() == 4 else filters[:, :, None]
+    steps, gaps, around = both_sides(x, stride, 1), both_sides(x, dilation, 1), both_sides(x, padding, 0)
+    (height, width, _), (high, wide, outputs) = call.shape_of(x.value), call.shape_of(call.result)
+    values = _without_gaps(call.array(filters), gaps)
+    taps = [
+        max(-(-side // step), -(-(edge + wanted) // step) - given + 1)
+        for side, step, edge, wanted, given in zip(
+            values.shape[2:], steps, around, (high, wide), (height, width), strict=True
+        )
+    ]
+    phases = _phases(values, steps, taps, groups)
+    tensors = {"weight": phases}
+    if bias is not None:
+        tensors["shift"] = np.repeat(call.array(constant(call, bias, "bias")), steps[0] * steps[1])
+    rows, columns = height + taps[0] - 1, width + taps[1] - 1
+    attributes = {"kernel": taps, "padding": [taps[0] - 1, taps[1] - 1], "groups": int(groups)}
+    shape = (rows, columns, outputs * steps[0] * steps[1])
+    whole = steps == [1, 1] and around == [0, 0] and (rows, columns) == (high, wide)
+    named = {"shape": None, "part": ""} if whole else {"shape": shape, "part": ".phases"}
+    buffer = call.write("float_conv", {"x": x.buffer}, tensors, attributes, **named)  # type: ignore[arg-type]
+    full = (rows * steps[0], columns * steps[1], outputs)
+    cropped = full[:2] != (high, wide)
+    if steps != [1, 1]:
+        moved = {"sides": [rows, columns, outputs, *steps], "order": [0, 3, 1, 4, 2]}
+        part = ".pixels" if cropped else ""
+        buffer = call.write("permute", {"x": buffer}, attributes=moved, shape=full if cropped else None, part=part)
+    if cropped:
+        cut = {"start": [*around, 0], "stop": [around[0] + high, around[1] + wide, outputs], "step": [1, 1, 1]}
+        buffer = call.write("slice", {"x": buffer}, attributes=cut)
+    return buffer
+
+
+def _without_gaps(filters: Array, gaps: list[int]) -> Array:
+    """A dilated kernel with its zeros written out."""
+    sides = [gap * (side - 1) + 1 for side, gap in zip(filters.shape[2:], gaps, strict=True)]
+    values = np.zeros((*filters.shape[:2], *sides))
+    values[:, :, :: gaps[0], :: gaps[1]] = filters
+    return values
+
+
+def _phases(values: Array, steps: list[int], taps: list[int], groups: int) -> Array:
+    """(inputs, outputs of a group, kh, kw) → (outputs · steps, taps, inputs of a group)"""
+    inputs, each = values.shape[:2]
+    full = np.zeros((inputs, each, taps[0] * steps[0], taps[1] * steps[1]))
+    full[:, :, : values.shape[2], : values.shape[3]] = values
+    apart = full.reshape(groups, inputs // groups, each, taps[0], steps[0], taps[1], steps[1])
+    turned = apart[:, :, :, ::-1, :, ::-1]
+    # groups, outputs, steps, taps, inputs
+    ordered = turned.transpose(0, 2, 4, 6, 3, 5, 1)
+    return ordered.reshape(groups * each * steps[0] * steps[1], *taps, inputs // groups)

@@ -1,0 +1,68 @@
+"""What a network answers that does not classify, as files: arrays, and maps of classes as pictures."""
+
+import re
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbnn.files import write_whole
+from rbnn.packed.graph import unused
+
+LONGEST_NAME = 80
+MOST_CLASSES = 256
+"""That a pixel of a PNG tells apart."""
+
+
+def named(answer: Any, name: str = "") -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Every array of an answer, by where it is: ``out``, ``maps.0``; ``answer`` where it is the only one."""
+    if isinstance(answer, np.ndarray):
+        yield name or "answer", answer
+        return
+    parts = answer.items() if isinstance(answer, dict) else enumerate(answer)
+    for key, part in parts:
+        yield from named(part, f"{name}.{key}" if name else str(key))
+
+
+def save(answer: Any, directory: Path, stem: str) -> list[Path]:
+    """``STEM.npz`` with every array of the answer to one picture, and ``STEM.NAME.png`` for each map (1, C, H, W) of
+    two to 256 channels: the number of the largest, a colour for each."""
+    arrays: dict[str, NDArray[np.float32]] = {}
+    for name, array in named(answer):
+        arrays[unused(_plain(name), arrays)] = array
+    written = [directory / f"{stem}.npz"]
+    write_whole(written[0], lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    for name, array in arrays.items():
+        if array.ndim == 4 and 2 <= array.shape[1] <= MOST_CLASSES and min(array.shape[2:]) > 1:
+            data = _png(array[0].argmax(0).astype(np.uint8))
+            written.append(directory / f"{stem}.{name}.png")
+            write_whole(written[-1], lambda file, data=data: file.write(data))  # type: ignore[misc]
+    return written
+
+
+def _plain(name: str) -> str:
+    """A name out of a file as a part of another file's name: it leads nowhere else, and is no argument of ``savez``."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:LONGEST_NAME]
+    return f"{plain}_" if plain == "file" else plain
+
+
+def _png(classes: NDArray[np.uint8]) -> bytes:
+    from PIL import Image  # it takes time to import
+
+    picture = Image.fromarray(classes)
+    picture.putpalette(_palette().reshape(-1).tolist())
+    file = BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+def _palette() -> NDArray[np.uint8]:
+    """Class 0 is black, the others differ from those before: bits of the number, spread over the colours."""
+    numbers = np.arange(MOST_CLASSES)
+    colours = np.zeros((MOST_CLASSES, 3), np.uint8)
+    for bit in range(8):
+        colours[:, bit % 3] |= ((numbers >> bit & 1) << (7 - bit // 3)).astype(np.uint8)
+    return colours

@@ -1,0 +1,93 @@
+"""Networks as people write them, float and binarized: the packed file answers like torch, in the same shapes."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_user_networks import random_norms
+from torch import nn
+from zoo import ZOO, arrays
+
+import rbnn
+from rbnn.errors import NotBinary
+from rbnn.packed import file as packfile
+from rbnn.packed import oracle
+from rbnn.packed.session import Session
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["float", "binary"])
+@pytest.mark.parametrize("name", ZOO)
+def test_the_file_answers_like_torch(tmp_path: Path, name: str, binary: bool) -> None:
+    torch.manual_seed(1)
+    model, path = ZOO[name]().eval(), tmp_path / "net.rbnn"
+    random_norms(model)
+    if binary:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about ReLUs
+                rbnn.binarize_(model, method="bnn")
+        except NotBinary:  # nothing between its first and its last layer
+            return
+    report = rbnn.export(model, path, torch.randn(2, 3, 13, 11))
+    x = torch.randn(3, 3, 13, 11)
+    with torch.no_grad():
+        wanted = model(x)
+    answer = Session(path)(x.numpy())
+    assert type(answer) is {list: tuple, torch.Tensor: np.ndarray}.get(type(wanted), type(wanted))
+    if isinstance(wanted, dict):
+        assert list(answer) == list(wanted)
+    graph = packfile.read(path)
+    for ours, slow, theirs in zip(arrays(answer), arrays(oracle.run(graph, x.numpy())), arrays(wanted), strict=True):
+        assert ours.shape == tuple(theirs.shape)
+        largest = max(1.0, float(theirs.abs().max()))
+        apart = np.abs(ours - theirs.numpy()).reshape(len(x), -1).max(1)
+        assert (apart > 1e-4 * largest).sum() <= (1 if report.near_ties or binary else 0), report
+        if not binary:
+            np.testing.assert_allclose(slow, theirs, rtol=1e-3, atol=1e-4 * largest)
+
+
+class Shuffled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 12, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, _, h, w = x.shape
+        return self.stem(x).view(n, 3, 4, h, w).transpose(1, 2).reshape(n, 12, h, w)
+
+
+def test_a_shuffle_is_one_operation(tmp_path: Path) -> None:
+    rbnn.export(Shuffled(), tmp_path / "net.rbnn", torch.randn(2, 3, 5, 4))
+    _, shuffle = packfile.read(tmp_path / "net.rbnn").operations
+    assert (shuffle.kind, shuffle.attributes) == ("permute", {"sides": [20, 3, 4], "order": [0, 2, 1]})
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "more", "dilation", "groups"), [
+    (2, 2, 0, 0, 1, 1), (4, 2, 1, 0, 1, 2), (3, 2, 1, 1, 1, 1), (3, 1, 0, 0, 1, 1), (3, 1, 1, 0, 2, 4),
+    ((5, 2), (3, 1), (0, 1), (2, 0), 1, 1), (1, 3, 0, 2, 1, 1), (3, 2, 0, 1, 3, 2),
+])  # fmt: skip
+def test_transposed_convolution(
+    tmp_path: Path, kernel: int, stride: int, padding: int, more: int, dilation: int, groups: int
+) -> None:
+    model = nn.ConvTranspose2d(8, 12, kernel, stride, padding, more, groups, dilation=dilation)
+    x = torch.randn(2, 8, 5, 7)
+    rbnn.export(model, tmp_path / "net.rbnn", x)
+    got = Session(tmp_path / "net.rbnn")(x.numpy())
+    np.testing.assert_allclose(got, model(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("mode", "align"), [
+    ("nearest", None), ("nearest-exact", None), ("bilinear", False), ("bilinear", True), ("bicubic", False),
+    ("bicubic", True), ("area", None),
+])  # fmt: skip
+@pytest.mark.parametrize(
+    "how", [{"size": (9, 4)}, {"size": (1, 30)}, {"scale_factor": 2}, {"scale_factor": (1.7, 0.6)}]
+)
+def test_resizing(tmp_path: Path, mode: str, align: bool | None, how: dict[str, object]) -> None:
+    model = nn.Sequential(nn.Upsample(mode=mode, align_corners=align, **how), nn.Conv2d(3, 4, 1))  # type: ignore[arg-type]
+    x = torch.randn(2, 3, 5, 7)
+    rbnn.export(model, tmp_path / "net.rbnn", x)
+    got = Session(tmp_path / "net.rbnn")(x.numpy())
+    np.testing.assert_allclose(got, model(x).detach(), rtol=1e-3, atol=1e-5)
