@@ -1,7 +1,9 @@
 """ONNX models of packed networks: every operation on odd shapes, signs exactly, in standard operators and in QONNX."""
 
+import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from rbnn.packed.operations import KINDS, Buffer, Operation
 from rbnn.packed.session import Session
 from rbnn.translating.onnx_check import by_operation, run, standard
 from rbnn.translating.onnx_model import ANSWER, IMAGE, OPSET, QONNX, to_onnx
-from rbnn.translating.translate import translates
+from rbnn.translating.translate import ACTIVATIONS, translates
 
 both_forms = pytest.mark.parametrize("qonnx", [False, True], ids=["onnx", "qonnx"])
 
@@ -312,6 +314,13 @@ def test_nodes_have_the_names_of_their_layers() -> None:
     names = [node.name for node in to_onnx(small_network()).model.graph.node]
     assert len(set(names)) == len(names)
     assert {"stem/Conv", "one/BitShift", "one/Conv", "two/Conv", "fc/Gemm"} <= set(names)
+
+
+def test_the_page_lists_what_has_no_translation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")
+    kinds, activations, *_ = page.partition("## What is refused")[2].partition("\n- ")[2].split("\n- ")
+    assert set(re.findall(r"`(\w+)`", kinds)) == {kind for kind in KINDS if not translates(kind)}
+    assert tuple(re.findall(r"`(\w+)`", activations)) == ACTIVATIONS
 
 
 def test_an_operation_without_translation_is_named() -> None:
