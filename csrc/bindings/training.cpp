@@ -4,8 +4,11 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 
 #include <stdexcept>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "base/freed_memory.h"
@@ -31,6 +34,10 @@ template <class T>
 using Rows = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Numbers = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using In = Values<const float>;
+using Out = Values<float>;
+using PicturesIn = Pictures<const float>;
+using PicturesOut = Pictures<float>;
 using Pair = std::pair<std::size_t, std::size_t>;
 
 // Taken as it is or refused: a converted copy of an output would swallow the result.
@@ -70,16 +77,15 @@ bool same_layout(const First& first, const Other& other) {
 }
 
 template <class First, class... Others>
-Shape same_shape(int threads, const First& first, const Others&... others) {
+void same_shape(const First& first, const Others&... others) {
     require((same_layout(first, others) && ...), "arrays of one call must have one shape and order");
-    require(first.ndim() > 1 && (dense(first, false) || (first.ndim() == 4 && dense(first, true))), "expected dense arrays");
-    const std::size_t images = first.shape(0);
-    return {images, images == 0 ? 0 : first.size() / images, threads, find_kernels()};
 }
 
-template <class... Arrays>
-void one_per_image(const Shape& shape, const Arrays&... arrays) {
-    require(((arrays.shape(0) == shape.images) && ...), "expected one number per image");
+template <class Tensor>
+Shape tensor_shape(const Tensor& x, int threads) {
+    require(x.ndim() > 1 && (dense(x, false) || (x.ndim() == 4 && dense(x, true))), "expected dense arrays");
+    const std::size_t images = x.shape(0);
+    return {images, images == 0 ? 0 : x.size() / images, threads, find_kernels()};
 }
 
 template <class... Arrays>
@@ -87,20 +93,50 @@ void channels_last(const Arrays&... arrays) {
     require((dense(arrays, true) && ...), "expected pictures with the channels last in memory");
 }
 
-// Pictures that have one shape, the first of them, as pixels × channels; and arrays with one number per channel.
-template <class First, class... PerChannel>
-Pixels pixels(const Shape& shape, const First& first, const PerChannel&... numbers) {
-    channels_last(first);
-    const std::size_t channels = first.shape(1);
-    require(channels % 8 == 0 && first.size() > 0, "expected pixels, and channels in eights");
-    require(((numbers.shape(0) == channels) && ...), "expected one number per channel");
-    return {first.size() / channels, channels, shape.threads, shape.kernels};
+Pixels pixels(const PicturesIn& x, int threads) {
+    channels_last(x);
+    const std::size_t channels = x.shape(1);
+    require(channels % 8 == 0 && x.size() > 0, "expected pixels, and channels in eights");
+    return {x.size() / channels, channels, threads, find_kernels()};
 }
 
-Tent tent_of(const Numbers<const double>& numbers) {
+// What a kernel takes for an array: its memory, or the tent that its numbers are.
+template <class Array>
+auto argument(const Array& array) {
+    return array.data();
+}
+Tent argument(const Numbers<const double>& numbers) {
     require(numbers.size() == 4, "a tent has four numbers");
     const auto number = [&](std::size_t i) { return static_cast<float>(numbers.data()[i]); };
     return {number(0), number(1), number(2), number(3)};
+}
+
+// An array beside the first one of a call: a tensor has its shape, any other one number per image or per channel.
+template <class First, class Array>
+void check(const First& first, std::size_t, const Array& array) {
+    same_shape(first, array);
+}
+template <class First, class T>
+void check(const First&, std::size_t count, const Numbers<T>& array) {
+    const bool tent = std::is_same_v<T, const double>;
+    require(tent || array.shape(0) == count, "expected one number per image or per channel");
+}
+
+// A kernel of tensors that have one shape, as a function of these arrays and the number of threads.
+template <class... Arrays, class Units, class... Arguments>
+auto call(void (*kernel)(Units, Arguments...)) {
+    return [kernel](Arrays... arrays, int threads) {
+        const auto& first = std::get<0>(std::tie(arrays...));
+        constexpr bool kByChannel = std::is_same_v<Units, Pixels>;
+        const Units units = [&] {
+            if constexpr (kByChannel) return pixels(first, threads);
+            else return tensor_shape(first, threads);
+        }();
+        (check(first, first.shape(kByChannel ? 1 : 0), arrays), ...);
+        const auto arguments = std::make_tuple(argument(arrays)...);
+        const WithoutGil released;
+        std::apply([&](auto... each) { kernel(units, each...); }, arguments);
+    };
 }
 
 // The scales of filters: one for each, one for all, or 1.
@@ -141,54 +177,43 @@ auto words_of(const SignConv& conv, const Planes& planes) {
     return reinterpret_cast<Word*>(planes.data());
 }
 
+ImageSigns image_signs(const SignConv& conv, const PicturesIn& x, const Numbers<float>& mean, const Numbers<float>& inverse_std) {
+    require(mean.size() == inverse_std.size() && (mean.size() == 0 || mean.size() == conv.images), "expected one number per image");
+    return {{1, conv.in_values(), 1, conv.kernels}, x.data(), data_or_null(mean), data_or_null(inverse_std)};
+}
+
 // The functions of the module that are called like the kernels behind them.
 namespace calls {
 
-void sign_conv_forward(Pictures<const float> x, Pictures<const float> signs, Values<const float> scale, Pair stride, Pair padding,
-                       Pictures<float> out, Numbers<std::int64_t> planes, Numbers<float> mean, Numbers<float> inverse_std, int threads) {
+void sign_conv_forward(PicturesIn x, PicturesIn signs, Values<const float> scale, Pair stride, Pair padding,
+                       PicturesOut out, Numbers<std::int64_t> planes, Numbers<float> mean, Numbers<float> inverse_std, int threads) {
     const SignConv conv = sign_conv(x, signs, stride, padding, threads);
     check_output(conv, out);
     const Scales scales(scale, conv.out_channels);
     std::uint64_t* words = words_of(conv, planes);
-    const bool standardised = mean.shape(0) > 0;
-    const Shape image{1, conv.in_values(), 1, conv.kernels};
-    if (standardised) one_per_image({conv.images, 0, 1, conv.kernels}, mean, inverse_std);
+    const ImageSigns of = image_signs(conv, x, mean, inverse_std);
     const WithoutGil released;
     const SignFilters filters(conv, signs.data(), scales.data);
-    const auto level = [&](std::size_t i) {
-        if (!standardised) return 0.0f;
-        image_statistics(image, x.data() + i * image.values, mean.data() + i, inverse_std.data() + i);
-        return mean.data()[i];
-    };
-    rbnn::sign_conv_forward(conv, filters, x.data(), level, words, out.data(), {});
+    rbnn::sign_conv_forward(conv, filters, x.data(), [&](std::size_t i) { return of.level(i); }, words, out.data(), {});
 }
 
-void sign_conv_grad_input(Pictures<const float> grad, Pictures<const float> signs, Values<const float> scale, Pair stride, Pair padding,
-                          Pictures<const float> x, Numbers<const float> mean, Numbers<const float> inverse_std,
-                          Numbers<const double> tent, Pictures<float> grad_x, int threads) {
+void sign_conv_grad_input(PicturesIn grad, PicturesIn signs, Values<const float> scale, Pair stride, Pair padding,
+                          PicturesIn x, Numbers<float> mean, Numbers<float> inverse_std,
+                          Numbers<const double> tent, PicturesOut grad_x, int threads) {
     const SignConv conv = sign_conv(grad_x, signs, stride, padding, threads);
     check_output(conv, grad);
-    same_shape(threads, x, grad_x);
+    same_shape(x, grad_x);
     const Scales scales(scale, conv.out_channels);
-    const Tent slope = tent_of(tent);
-    const bool standardised = mean.shape(0) > 0;
-    const Shape image{1, conv.in_values(), 1, conv.kernels};
-    if (standardised) one_per_image({conv.images, 0, 1, conv.kernels}, mean, inverse_std);
+    const Tent slope = argument(tent);
+    const ImageSigns of = image_signs(conv, x, mean, inverse_std);
     const WithoutGil released;
     const SignFilters filters(conv, signs.data(), scales.data);
-    const auto finish = [&](std::size_t i) {
-        const float* at = x.data() + i * image.values;
-        float* out = grad_x.data() + i * image.values;
-        if (standardised)
-            standardised_sign_backward(image, slope, out, at, mean.data() + i, inverse_std.data() + i, out);
-        else
-            sign_backward(image, slope, out, at, out);
-    };
+    const auto finish = [&](std::size_t i) { of.backward(i, slope, grad_x.data() + i * conv.in_values()); };
     rbnn::sign_conv_grad_input(conv, filters, grad.data(), grad_x.data(), {{}, finish});
 }
 
-void sign_conv_grad_weight(Pictures<const float> grad, Numbers<const std::int64_t> planes, Pair size, Pair stride, Pair padding,
-                           Pictures<float> grad_weight, int threads) {
+void sign_conv_grad_weight(PicturesIn grad, Numbers<const std::int64_t> planes, Pair size, Pair stride, Pair padding,
+                           PicturesOut grad_weight, int threads) {
     const SignConv conv{grad.shape(0),        size.first,   size.second,   grad_weight.shape(1), grad_weight.shape(0), grad_weight.shape(2),
                         grad_weight.shape(3), stride.first, stride.second, padding.first,        padding.second,       threads,
                         find_kernels()};
@@ -200,87 +225,84 @@ void sign_conv_grad_weight(Pictures<const float> grad, Numbers<const std::int64_
     rbnn::sign_conv_grad_weight(conv, grad.data(), words, grad_weight.data());
 }
 
-// What all passes of a branch are given, checked.
-struct BranchArguments {
+// What all passes of a branch are given: x, signs, scale, stride, padding; weight, bias and eps of the norm; slope, before, after;
+// shortcut, counts, planes, out, of_images.
+using BranchTensors =
+    std::tuple<PicturesIn, PicturesIn, Values<const float>, Pair, Pair, Numbers<const float>, Numbers<const float>, double,
+               Numbers<const float>, Numbers<const float>, Numbers<const float>, PicturesIn, Pictures<std::int16_t>, Numbers<std::int64_t>,
+               PicturesOut, Rows<float>>;
+
+template <class... Arrays>
+void require_all(const Arrays&... arrays) {
+    require((arrays.is_valid() && ...), "expected arrays, got None");
+}
+
+// The same, checked.
+struct Branch {
     SignConv conv;
     Scales scales;
     Norm norm;
     BranchEnd end;
     BranchState state;
 
-    BranchArguments(const Pictures<const float>& x, const Pictures<const float>& signs, const Values<const float>& scale, Pair stride,
-                    Pair padding, const Numbers<const float>& weight, const Numbers<const float>& bias, double eps,
-                    const Numbers<const float>& slope, const Numbers<const float>& before, const Numbers<const float>& after,
-                    const Pictures<const float>& shortcut, const Pictures<std::int16_t>& counts, const Numbers<std::int64_t>& planes,
-                    const Pictures<float>& out, const Rows<float>& of_images, int threads)
-        : conv(sign_conv(x, signs, stride, padding, threads)), scales(scale, conv.out_channels),
-          norm{weight.data(), bias.data(), eps},
-          end{data_or_null(slope), data_or_null(before), data_or_null(after)},
-          state{x.data(), shortcut.data(), counts.data(), words_of(conv, planes), out.data(), {nullptr, nullptr, nullptr, nullptr}} {
+    static Branch of(const BranchTensors& given, int threads) {
+        const auto& [x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes, out, of_images] = given;
+        require_all(x, signs, weight, bias, shortcut, counts, planes, out, of_images);
+        const SignConv conv = sign_conv(x, signs, stride, padding, threads);
         check_output(conv, shortcut), check_output(conv, counts), check_output(conv, out);
         require(conv.taps() * conv.in_channels <= kMostCounts, "a convolution that has no kernel");
-        for (const auto* each : {&weight, &bias, &slope, &before, &after}) per_filter(*each);
-        if (of_images.size() == 0) return;
-        require(of_images.shape(0) == 2 && of_images.shape(1) == conv.images, "expected two numbers per image");
-        state.statistics.image_mean = of_images.data(), state.statistics.image_inverse_std = of_images.data() + conv.images;
+        for (const auto* each : {&weight, &bias, &slope, &before, &after}) per_filter(conv, *each);
+        const bool standardised = of_images.size() > 0;
+        require(!standardised || (of_images.shape(0) == 2 && of_images.shape(1) == conv.images), "expected two numbers per image");
+        return {conv,
+                {scale, conv.out_channels},
+                {weight.data(), bias.data(), eps},
+                {data_or_null(slope), data_or_null(before), data_or_null(after)},
+                {x.data(), shortcut.data(), counts.data(), words_of(conv, planes), out.data(),
+                 {data_or_null(of_images), standardised ? of_images.data() + conv.images : nullptr, nullptr, nullptr}}};
     }
 
-    template <class Array>
-    void per_filter(const Array& array) const {
+    static void per_filter(const SignConv& conv, const Numbers<const float>& array) {
         require(!array.is_valid() || array.size() == conv.out_channels, "expected one number per filter");
     }
 
-    void of_counts(const Rows<double>& of_counts) {
+    void keep_statistics(const Rows<double>& of_counts) {
         require(of_counts.shape(0) == 2 && of_counts.shape(1) == conv.out_channels, "expected two numbers per filter");
         state.statistics.mean = of_counts.data(), state.statistics.variance = of_counts.data() + conv.out_channels;
     }
 };
 
-void branch_forward(Pictures<const float> x, Pictures<const float> signs, Values<const float> scale, Pair stride, Pair padding,
-                    Numbers<const float> weight, Numbers<const float> bias, double eps, Numbers<const float> slope,
-                    Numbers<const float> before, Numbers<const float> after, Pictures<const float> shortcut, Pictures<std::int16_t> counts,
-                    Numbers<std::int64_t> planes, Pictures<float> out, Rows<float> of_images, Rows<double> of_counts, int threads) {
-    BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes, out, of_images,
-                          threads);
-    given.of_counts(of_counts);
+void branch_forward(const BranchTensors& tensors, Rows<double> of_counts, Numbers<const float> running_mean,
+                    Numbers<const float> running_variance, int threads) {
+    Branch branch = Branch::of(tensors, threads);
+    if (of_counts.is_valid()) {
+        branch.keep_statistics(of_counts);
+    } else {
+        require_all(running_mean, running_variance);
+        Branch::per_filter(branch.conv, running_mean), Branch::per_filter(branch.conv, running_variance);
+        branch.norm.running_mean = running_mean.data(), branch.norm.running_variance = running_variance.data();
+    }
     const WithoutGil released;
-    rbnn::branch_forward(given.conv, signs.data(), given.scales.data, given.norm, given.end, given.state);
+    rbnn::branch_forward(branch.conv, std::get<1>(tensors).data(), branch.scales.data, branch.norm, branch.end, branch.state);
 }
 
-void branch_evaluate(Pictures<const float> x, Pictures<const float> signs, Values<const float> scale, Pair stride, Pair padding,
-                     Numbers<const float> weight, Numbers<const float> bias, double eps, Numbers<const float> slope,
-                     Numbers<const float> before, Numbers<const float> after, Pictures<const float> shortcut, Pictures<std::int16_t> counts,
-                     Numbers<std::int64_t> planes, Pictures<float> out, Rows<float> of_images, Numbers<const float> running_mean,
-                     Numbers<const float> running_variance, int threads) {
-    BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes, out, of_images,
-                          threads);
-    given.per_filter(running_mean), given.per_filter(running_variance);
-    given.norm.running_mean = running_mean.data(), given.norm.running_variance = running_variance.data();
-    const WithoutGil released;
-    rbnn::branch_forward(given.conv, signs.data(), given.scales.data, given.norm, given.end, given.state);
-}
-
-void branch_backward(Pictures<const float> grad, Numbers<const double> tent, Pictures<float> grad_x, Pictures<float> grad_shortcut,
-                     Pictures<float> grad_signs, Rows<float> grad_numbers, bool split, Pictures<const float> x, Pictures<const float> signs,
-                     Values<const float> scale, Pair stride, Pair padding, Numbers<const float> weight, Numbers<const float> bias, double eps,
-                     Numbers<const float> slope, Numbers<const float> before, Numbers<const float> after, Pictures<const float> shortcut,
-                     Pictures<std::int16_t> counts, Numbers<std::int64_t> planes, Pictures<float> out, Rows<float> of_images,
-                     Rows<double> of_counts, int threads) {
-    BranchArguments given(x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes, out, of_images,
-                          threads);
-    given.of_counts(of_counts);
-    check_output(given.conv, grad);
-    if (grad_shortcut.is_valid()) check_output(given.conv, grad_shortcut);
-    require(grad_shortcut.is_valid() || x.size() == out.size(), "x cannot be the shortcut");
-    same_shape(threads, x, grad_x), same_shape(threads, signs, grad_signs);
-    const std::size_t channels = given.conv.out_channels;
+void branch_backward(PicturesIn grad, Numbers<const double> tent, PicturesOut grad_x, PicturesOut grad_shortcut, PicturesOut grad_signs,
+                     Rows<float> grad_numbers, bool split, const BranchTensors& tensors, Rows<double> of_counts, int threads) {
+    Branch branch = Branch::of(tensors, threads);
+    const PicturesIn &x = std::get<0>(tensors), &signs = std::get<1>(tensors);
+    branch.keep_statistics(of_counts);
+    check_output(branch.conv, grad);
+    if (grad_shortcut.is_valid()) check_output(branch.conv, grad_shortcut);
+    require(grad_shortcut.is_valid() || x.size() == grad.size(), "x cannot be the shortcut");
+    same_shape(x, grad_x), same_shape(signs, grad_signs);
+    const std::size_t channels = branch.conv.out_channels;
     require(grad_numbers.shape(0) == 5 && grad_numbers.shape(1) == channels, "expected five gradients per filter");
-    const Tent sign_slope = tent_of(tent);
+    const Tent slope = argument(tent);
     float* numbers = grad_numbers.data();
     const BranchGradients gradients{grad_x.data(),      data_or_null(grad_shortcut), grad_signs.data(),      split ? numbers : nullptr,
                                     numbers + channels, numbers + 2 * channels,      numbers + 3 * channels, numbers + 4 * channels};
     const WithoutGil released;
-    rbnn::branch_backward(given.conv, signs.data(), given.scales.data, given.norm, given.end, given.state, sign_slope, grad.data(), gradients);
+    rbnn::branch_backward(branch.conv, signs.data(), branch.scales.data, branch.norm, branch.end, branch.state, slope, grad.data(), gradients);
 }
 
 // Filters, and what turns them.
@@ -292,7 +314,7 @@ struct WeightPath {
                const Numbers<const float>& beta, bool in_gradient, int threads)
         : filters{0, 0, 1, weight.data(), threads, find_kernels()},
           rotation{data_or_null(r1), data_or_null(r2), 0, 0, data_or_null(beta), beta.is_valid() ? beta.size() : 0, in_gradient} {
-        const Shape shape = same_shape(threads, weight);
+        const Shape shape = tensor_shape(weight, threads);
         filters.count = shape.images, filters.values = shape.values;
         if (!dense(weight, false)) filters.taps = weight.shape(2) * weight.shape(3);
         require(filters.values > 1, "expected filters of two values or more");
@@ -319,7 +341,7 @@ struct WeightPath {
 void rotated_weight(Values<const float> weight, Rows<const float> r1, Rows<const float> r2, Numbers<const float> beta, Values<float> mixed,
                     Rows<float> turned, Rows<float> statistics, int threads) {
     const WeightPath path(weight, r1, r2, beta, true, threads);
-    same_shape(threads, weight, mixed);
+    same_shape(weight, mixed);
     path.check_turned(turned), path.check_statistics(statistics);
     const WithoutGil released;
     rbnn::rotated_weight(path.filters, path.rotation, mixed.data(), turned.data(), statistics.data(), statistics.data() + path.filters.count);
@@ -329,7 +351,7 @@ void rotated_weight_backward(Values<const float> grad, Values<const float> weigh
                              Numbers<const float> beta, bool in_gradient, Rows<const float> turned, Rows<const float> statistics,
                              Values<float> grad_weight, Numbers<float> grad_beta, int threads) {
     const WeightPath path(weight, r1, r2, beta, in_gradient, threads);
-    same_shape(threads, weight, grad, grad_weight);
+    same_shape(weight, grad, grad_weight);
     path.check_turned(turned), path.check_statistics(statistics);
     require(!path.rotation.beta || grad_beta.size() == path.filters.count, "expected one gradient per filter");
     const WithoutGil released;
@@ -344,101 +366,35 @@ void bind_training(nb::module_& m) {
     m.def("keep_freed_memory", &keep_freed_memory,
           "Freed memory stays with the process, for programs that allocate the same again and again. "
           "False where the C library has no such switch.");
-    m.def(
-        "sign_forward",
-        [](Values<const float> x, Values<float> out, int threads) {
-            const Shape shape = same_shape(threads, x, out);
-            const WithoutGil released;
-            sign_forward(shape, x.data(), out.data());
-        },
-        array("x"), array("out"), "threads"_a, "out = +1 where x > 0, else -1.");
-    m.def(
-        "sign_backward",
-        [](Values<const float> grad, Values<const float> x, Values<float> grad_x, Numbers<const double> tent, int threads) {
-            const Shape shape = same_shape(threads, grad, x, grad_x);
-            const Tent slope = tent_of(tent);
-            const WithoutGil released;
-            sign_backward(shape, slope, grad.data(), x.data(), grad_x.data());
-        },
-        array("grad"), array("x"), array("grad_x"), array("tent"), "threads"_a,
-        "grad_x = grad max(peak - slope |x|, 0) (1 - tanh^2(steepness x)) where |x| <= support, else 0; the tent is "
-        "(peak, slope, support, steepness).");
-    m.def(
-        "standardised_sign_forward",
-        [](Values<const float> x, Values<float> out, Numbers<float> mean, Numbers<float> inverse_std, int threads) {
-            const Shape shape = same_shape(threads, x, out);
-            one_per_image(shape, mean, inverse_std);
-            const WithoutGil released;
-            standardised_sign_forward(shape, x.data(), mean.data(), inverse_std.data(), out.data());
-        },
-        array("x"), array("out"), array("mean"), array("inverse_std"), "threads"_a, "out = sign(x - mean), mean and std per image.");
-    m.def(
-        "standardised_sign_backward",
-        [](Values<const float> grad, Values<const float> x, Numbers<const float> mean, Numbers<const float> inverse_std, Values<float> grad_x,
-           Numbers<const double> tent, int threads) {
-            const Shape shape = same_shape(threads, grad, x, grad_x);
-            one_per_image(shape, mean, inverse_std);
-            const Tent slope = tent_of(tent);
-            const WithoutGil released;
-            standardised_sign_backward(shape, slope, grad.data(), x.data(), mean.data(), inverse_std.data(), grad_x.data());
-        },
-        array("grad"), array("x"), array("mean"), array("inverse_std"), array("grad_x"), array("tent"), "threads"_a,
-        "Gradient of standardised_sign_forward by the tent at the standardised x.");
-    m.def(
-        "add_hardtanh_forward",
-        [](Values<const float> a, Values<const float> b, Values<float> out, int threads) {
-            const Shape shape = same_shape(threads, a, b, out);
-            const WithoutGil released;
-            add_hardtanh_forward(shape, a.data(), b.data(), out.data());
-        },
-        array("a"), array("b"), array("out"), "threads"_a, "out = clamp(a + b, -1, 1).");
-    m.def(
-        "add_hardtanh_backward",
-        [](Values<const float> grad, Values<const float> out, Values<float> grad_in, int threads) {
-            const Shape shape = same_shape(threads, grad, out, grad_in);
-            const WithoutGil released;
-            add_hardtanh_backward(shape, grad.data(), out.data(), grad_in.data());
-        },
-        array("grad"), array("out"), array("grad_in"), "threads"_a, "grad_in = grad where |out| < 1, else 0.");
+    m.def("sign_forward", call<In, Out>(sign_forward), array("x"), array("out"), "threads"_a, "out = +1 where x > 0, else -1.");
+    m.def("sign_backward", call<In, In, Out, Numbers<const double>>(sign_backward), array("grad"), array("x"), array("grad_x"), array("tent"),
+          "threads"_a,
+          "grad_x = grad max(peak - slope |x|, 0) (1 - tanh^2(steepness x)) where |x| <= support, else 0; the tent is "
+          "(peak, slope, support, steepness).");
+    m.def("standardised_sign_forward", call<In, Out, Numbers<float>, Numbers<float>>(standardised_sign_forward), array("x"), array("out"),
+          array("mean"), array("inverse_std"), "threads"_a, "out = sign(x - mean), mean and std per image.");
+    m.def("standardised_sign_backward",
+          call<In, In, Numbers<const float>, Numbers<const float>, Out, Numbers<const double>>(standardised_sign_backward), array("grad"),
+          array("x"), array("mean"), array("inverse_std"), array("grad_x"), array("tent"), "threads"_a,
+          "Gradient of standardised_sign_forward by the tent at the standardised x.");
+    m.def("add_hardtanh_forward", call<In, In, Out>(add_hardtanh_forward), array("a"), array("b"), array("out"), "threads"_a,
+          "out = clamp(a + b, -1, 1).");
+    m.def("add_hardtanh_backward", call<In, In, Out>(add_hardtanh_backward), array("grad"), array("out"), array("grad_in"), "threads"_a,
+          "grad_in = grad where |out| < 1, else 0.");
 
-    m.def(
-        "batch_statistics",
-        [](Pictures<const float> y, Numbers<double> mean, Numbers<double> variance, int threads) {
-            const Pixels shape = pixels(same_shape(threads, y), y, mean, variance);
-            const WithoutGil released;
-            batch_statistics(shape, y.data(), mean.data(), variance.data());
-        },
-        array("y"), array("mean"), array("variance"), "threads"_a, "Mean and biased variance of each channel of y.");
-    m.def(
-        "norm_add_hardtanh",
-        [](Pictures<const float> y, Numbers<const float> scale, Numbers<const float> shift, Pictures<const float> shortcut, Pictures<float> out,
-           int threads) {
-            const Pixels shape = pixels(same_shape(threads, y, shortcut, out), y, scale, shift);
-            const WithoutGil released;
-            norm_add_hardtanh(shape, y.data(), scale.data(), shift.data(), shortcut.data(), out.data());
-        },
-        array("y"), array("scale"), array("shift"), array("shortcut"), array("out"), "threads"_a,
-        "out = clamp(y*scale + shift + shortcut, -1, 1), scale and shift per channel.");
-    m.def(
-        "norm_add_hardtanh_backward",
-        [](Pictures<const float> grad, Pictures<const float> out, Pictures<const float> y, Numbers<const float> mean, Pictures<float> grad_sum,
-           Numbers<double> sum, Numbers<double> product, int threads) {
-            const Pixels shape = pixels(same_shape(threads, grad, out, y, grad_sum), grad, mean, sum, product);
-            const WithoutGil released;
-            norm_add_hardtanh_backward(shape, grad.data(), out.data(), y.data(), mean.data(), grad_sum.data(), sum.data(), product.data());
-        },
-        array("grad"), array("out"), array("y"), array("mean"), array("grad_sum"), array("sum"), array("product"), "threads"_a,
-        "grad_sum = grad where |out| < 1, else 0; of each channel its sum and its sum of products with y - mean.");
-    m.def(
-        "norm_backward",
-        [](Pictures<const float> grad_sum, Pictures<const float> y, Numbers<const float> mean, Numbers<const float> factor,
-           Numbers<const float> pull, Numbers<const float> shift, Pictures<float> grad_y, int threads) {
-            const Pixels shape = pixels(same_shape(threads, grad_sum, y, grad_y), grad_sum, mean, factor, pull, shift);
-            const WithoutGil released;
-            norm_backward(shape, grad_sum.data(), y.data(), mean.data(), factor.data(), pull.data(), shift.data(), grad_y.data());
-        },
-        array("grad_sum"), array("y"), array("mean"), array("factor"), array("pull"), array("shift"), array("grad_y"), "threads"_a,
-        "grad_y = factor*grad_sum + pull*(y - mean) + shift, all but grad_sum and y per channel.");
+    using PerChannel = Numbers<const float>;
+    m.def("batch_statistics", call<PicturesIn, Numbers<double>, Numbers<double>>(batch_statistics), array("y"), array("mean"),
+          array("variance"), "threads"_a, "Mean and biased variance of each channel of y.");
+    m.def("norm_add_hardtanh", call<PicturesIn, PerChannel, PerChannel, PicturesIn, PicturesOut>(norm_add_hardtanh<float>), array("y"),
+          array("scale"), array("shift"), array("shortcut"), array("out"), "threads"_a,
+          "out = clamp(y*scale + shift + shortcut, -1, 1), scale and shift per channel.");
+    m.def("norm_add_hardtanh_backward",
+          call<PicturesIn, PicturesIn, PicturesIn, PerChannel, PicturesOut, Numbers<double>, Numbers<double>>(norm_add_hardtanh_backward<float>),
+          array("grad"), array("out"), array("y"), array("mean"), array("grad_sum"), array("sum"), array("product"), "threads"_a,
+          "grad_sum = grad where |out| < 1, else 0; of each channel its sum and its sum of products with y - mean.");
+    m.def("norm_backward", call<PicturesIn, PicturesIn, PerChannel, PerChannel, PerChannel, PerChannel, PicturesOut>(norm_backward),
+          array("grad_sum"), array("y"), array("mean"), array("factor"), array("pull"), array("shift"), array("grad_y"), "threads"_a,
+          "grad_y = factor*grad_sum + pull*(y - mean) + shift, all but grad_sum and y per channel.");
 
     m.def("sign_conv_forward", &calls::sign_conv_forward, array("x"), array("signs"), maybe("scale"), "stride"_a, "padding"_a, array("out"),
           array("planes"), array("mean"), array("inverse_std"), "threads"_a,
@@ -448,19 +404,15 @@ void bind_training(nb::module_& m) {
           array("mean"), array("inverse_std"), array("tent"), array("grad_x"), "threads"_a, "The gradient for x through the tent.");
     m.def("sign_conv_grad_weight", &calls::sign_conv_grad_weight, array("grad"), array("planes"), "size"_a, "stride"_a, "padding"_a,
           array("grad_weight"), "threads"_a, "The gradient for the weight.");
-    m.def("branch_forward", &calls::branch_forward, array("x"), array("signs"), maybe("scale"), "stride"_a, "padding"_a, array("weight"),
-          array("bias"), "eps"_a, maybe("slope"), maybe("before"), maybe("after"), array("shortcut"), array("counts"), array("planes"),
-          array("out"), array("of_images"), array("of_counts"), "threads"_a,
-          "out = clamp(norm(scale (signs * sign(x))) + shortcut, -1, 1), or with slopes prelu(... + before) + after; the signs of x "
-          "standardised unless of_images is empty. counts = signs * sign(x), of_counts is their mean and variance.");
-    m.def("branch_evaluate", &calls::branch_evaluate, array("x"), array("signs"), maybe("scale"), "stride"_a, "padding"_a, array("weight"),
-          array("bias"), "eps"_a, maybe("slope"), maybe("before"), maybe("after"), array("shortcut"), array("counts"), array("planes"),
-          array("out"), array("of_images"), array("running_mean"), array("running_variance"), "threads"_a,
-          "The same with the running statistics of the norm; counts and planes are scratch memory.");
+    m.def("branch_forward", &calls::branch_forward, maybe("branch"), maybe("of_counts"), maybe("running_mean"), maybe("running_variance"),
+          "threads"_a,
+          "Of a branch (x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes, out, "
+          "of_images), where scale, slope, before and after may be None: out = clamp(norm(scale (signs * sign(x))) + shortcut, -1, 1), or "
+          "with slopes prelu(... + before) + after; the signs of x standardised unless of_images is empty. counts = signs * sign(x), "
+          "of_counts is their mean and variance. With running statistics of the norm, in place of of_counts, counts and planes are "
+          "scratch memory.");
     m.def("branch_backward", &calls::branch_backward, array("grad"), array("tent"), array("grad_x"), maybe("grad_shortcut"), array("grad_signs"),
-          array("grad_numbers"), "split"_a, array("x"), array("signs"), maybe("scale"), "stride"_a, "padding"_a, array("weight"),
-          array("bias"), "eps"_a, maybe("slope"), maybe("before"), maybe("after"), array("shortcut"), array("counts"), array("planes"),
-          array("out"), array("of_images"), array("of_counts"), "threads"_a,
+          array("grad_numbers"), "split"_a, maybe("branch"), array("of_counts"), "threads"_a,
           "Gradients of branch_forward; grad_numbers has those of scale, weight, bias, slope and after. Not split, grad_signs is that of "
           "scale times signs. Without a grad_shortcut x is the shortcut.");
     m.def("rotated_weight", &calls::rotated_weight, array("weight"), maybe("r1"), maybe("r2"), maybe("beta"), array("mixed"), array("turned"),

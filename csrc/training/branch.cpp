@@ -14,6 +14,10 @@ Pixels pixels(const SignConv& conv) {
     return {conv.images * conv.out_height() * conv.out_width(), conv.out_channels, conv.threads, conv.kernels};
 }
 
+ImageSigns image_signs(const SignConv& conv, const BranchState& state) {
+    return {{1, conv.in_values(), 1, conv.kernels}, state.x, state.statistics.image_mean, state.statistics.image_inverse_std};
+}
+
 // norm(y) + before = y·factor + shift
 struct Affine {
     std::vector<float> factor, shift;
@@ -63,12 +67,8 @@ void branch_forward(const SignConv& conv, const float* signs, const float* scale
     const std::vector<float> ones(conv.out_channels, 1.0f);
     const SignFilters filters(conv, signs, ones.data());
     const BranchStatistics& statistics = state.statistics;
-    const Shape image{1, conv.in_values(), 1, conv.kernels};
-    const auto level = [&](std::size_t i) {
-        if (!statistics.image_mean) return 0.0f;
-        image_statistics(image, state.x + i * image.values, statistics.image_mean + i, statistics.image_inverse_std + i);
-        return statistics.image_mean[i];
-    };
+    const ImageSigns of = image_signs(conv, state);
+    const auto level = [&](std::size_t i) { return of.level(i); };
     const std::size_t channels = conv.out_channels, positions = conv.out_height() * conv.out_width();
     std::vector<std::int64_t> sums(conv.images * 2 * channels);
     sign_conv_forward(conv, filters, state.x, level, state.planes, nullptr, [&](std::size_t i, const float* y) {
@@ -115,7 +115,7 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
         pull[c] = static_cast<float>(-slope * s * s * own * own * product[c] / n);
     }
     const SignFilters filters(conv, signs, scale);
-    const Shape image{1, conv.in_values(), 1, conv.kernels};
+    const ImageSigns of = image_signs(conv, state);
     const std::unique_ptr<float[]> grad_y(new float[conv.images * conv.out_values()]);  // not filled before
     const auto before = [&](std::size_t i) {
         const std::size_t at = i * conv.out_values();
@@ -123,13 +123,9 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
                                                pull.data(), shift.data(), grad_y.get() + at);
     };
     const auto after = [&](std::size_t i) {
-        const float* x = state.x + i * image.values;
-        float* out = gradients.x + i * image.values;
-        if (statistics.image_mean)
-            standardised_sign_backward(image, tent, out, x, statistics.image_mean + i, statistics.image_inverse_std + i, out);
-        else
-            sign_backward(image, tent, out, x, out);
-        if (own) conv.kernels.add(out, grad_sum + i * image.values, image.values, out);
+        float* out = gradients.x + i * conv.in_values();
+        of.backward(i, tent, out);
+        if (own) conv.kernels.add(out, grad_sum + i * conv.in_values(), conv.in_values(), out);
     };
     sign_conv_grad_input(conv, filters, grad_y.get(), gradients.x, {before, after});
     sign_conv_grad_weight(conv, grad_y.get(), state.planes, gradients.weight);

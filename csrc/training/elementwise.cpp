@@ -38,25 +38,19 @@ void sign_forward(Shape shape, const float* x, float* out) {
     over_values(shape, [&](std::size_t at, std::size_t n) { shape.kernels.training.sign(n, x + at, 0.0f, out + at); });
 }
 
-void sign_backward(Shape shape, Tent tent, const float* grad, const float* x, float* grad_x) {
+void sign_backward(Shape shape, const float* grad, const float* x, float* grad_x, Tent tent) {
     over_values(shape, [&](std::size_t at, std::size_t n) { shape.kernels.training.tent(n, tent, grad + at, x + at, grad_x + at); });
 }
 
-void image_statistics(Shape shape, const float* x, float* mean, float* inverse_std) {
-    over_images(shape, [&](std::size_t image, std::size_t at) {
-        statistics(shape.kernels, shape.values, x + at, mean + image, inverse_std + image);
-    });
-}
-
-void standardised_sign_forward(Shape shape, const float* x, float* mean, float* inverse_std, float* out) {
+void standardised_sign_forward(Shape shape, const float* x, float* out, float* mean, float* inverse_std) {
     over_images(shape, [&](std::size_t image, std::size_t at) {
         statistics(shape.kernels, shape.values, x + at, mean + image, inverse_std + image);
         shape.kernels.training.sign(shape.values, x + at, mean[image], out + at);
     });
 }
 
-void standardised_sign_backward(Shape shape, Tent tent, const float* grad, const float* x, const float* mean,
-                                const float* inverse_std, float* grad_x) {
+void standardised_sign_backward(Shape shape, const float* grad, const float* x, const float* mean, const float* inverse_std,
+                                float* grad_x, Tent tent) {
     const std::size_t n = shape.values;
     over_images(shape, [&](std::size_t image, std::size_t at) {
         // dx_i = (ĝ_i − Σĝ/n − x̂_i·Σ(ĝ x̂)/(n−1)) / std,   ĝ = grad·tent(x̂);  a clamped std does not depend on x
@@ -67,6 +61,20 @@ void standardised_sign_backward(Shape shape, Tent tent, const float* grad, const
                                 static_cast<float>(product / static_cast<double>(std::max<std::size_t>(n, 2) - 1)),
                                 grad_x + at);
     });
+}
+
+float ImageSigns::level(std::size_t i) const {
+    if (!mean) return 0.0f;
+    statistics(image.kernels, image.values, x + i * image.values, mean + i, inverse_std + i);
+    return mean[i];
+}
+
+void ImageSigns::backward(std::size_t i, Tent tent, float* grad) const {
+    const float* at = x + i * image.values;
+    if (mean)
+        standardised_sign_backward(image, grad, at, mean + i, inverse_std + i, grad, tent);
+    else
+        sign_backward(image, grad, at, grad, tent);
 }
 
 void add_hardtanh_forward(Shape shape, const float* a, const float* b, float* out) {

@@ -17,15 +17,25 @@ struct Shape {
 // out = +1 where x > 0, else −1.
 void sign_forward(Shape shape, const float* x, float* out);
 // grad_x = grad · tent(x); grad_x may be grad.
-void sign_backward(Shape shape, Tent tent, const float* grad, const float* x, float* grad_x);
+void sign_backward(Shape shape, const float* grad, const float* x, float* grad_x, Tent tent);
 
-// Per image: mean (summed in double, rounded to float) and 1 / unbiased standard deviation.
-void image_statistics(Shape shape, const float* x, float* mean, float* inverse_std);
-// The same, and out = sign(x − mean).
-void standardised_sign_forward(Shape shape, const float* x, float* mean, float* inverse_std, float* out);
+// Per image: mean (summed in double, rounded to float) and 1 / unbiased standard deviation; out = sign(x − mean).
+void standardised_sign_forward(Shape shape, const float* x, float* out, float* mean, float* inverse_std);
 // grad_x through the tent at x̂ = (x − mean)·inverse_std and through the standardisation; grad_x may be grad.
-void standardised_sign_backward(Shape shape, Tent tent, const float* grad, const float* x, const float* mean,
-                                const float* inverse_std, float* grad_x);
+void standardised_sign_backward(Shape shape, const float* grad, const float* x, const float* mean, const float* inverse_std,
+                                float* grad_x, Tent tent);
+
+// The signs of images that are worked on one by one: standardised where there is room for the statistics.
+struct ImageSigns {
+    Shape image;                    // one of them
+    const float* x;
+    float *mean, *inverse_std;      // per image, or null
+
+    // Measures an image; its signs are those of x − level.
+    float level(std::size_t i) const;
+    // The gradient of an image's signs becomes that of x.
+    void backward(std::size_t i, Tent tent, float* grad) const;
+};
 
 // out = clamp(a + b, −1, 1); out may be a.
 void add_hardtanh_forward(Shape shape, const float* a, const float* b, float* out);

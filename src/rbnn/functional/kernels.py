@@ -10,7 +10,7 @@ four numbers.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ from rbnn.functional.estimators import Tent, sign
 from rbnn.functional.filters import per_filter
 
 Pair = tuple[int, int]
+Four = tuple[Tensor, Tensor, Tensor, Tensor]
+Five = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 Function = Callable[..., Any]
 
 _library = torch.library.Library("rbnn", "DEF")  # type: ignore[no-untyped-call]
@@ -40,12 +42,18 @@ class _Operator:
         return self.with_gradient(*args) if torch.is_grad_enabled() else self.function(*args)
 
 
-def _operator(schema: str, shapes: Function) -> Callable[[Function], _Operator]:
-    """Registers a function as the operator ``schema``; ``shapes`` gives empty results."""
-    name = schema.partition("(")[0]
-    _library.define(schema)  # type: ignore[no-untyped-call]
+_IN_A_SCHEMA = {Tensor: "Tensor", Tensor | None: "Tensor?", Pair: "int[2]", bool: "bool", float: "float"}
+
+
+def _operator(shapes: Function) -> Callable[[Function], _Operator]:
+    """Registers a function as the operator of its name, its schema made from the annotations; ``shapes`` gives empty
+    results.  (``torch.library.infer_schema`` is not in every torch, and knows no pairs.)"""
 
     def register(function: Function) -> _Operator:
+        name, types = function.__name__.lstrip("_"), get_type_hints(function)
+        results = ", ".join("Tensor" for _ in get_args(types.pop("return")) or (Tensor,))
+        parameters = ", ".join(f"{_IN_A_SCHEMA[type]} {parameter}" for parameter, type in types.items())
+        _library.define(f"{name}({parameters}) -> ({results})")  # type: ignore[no-untyped-call]
         _library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"rbnn::{name}", shapes, lib=_library)
         return _Operator(name, function)
@@ -91,20 +99,24 @@ def channels_last(t: Tensor) -> bool:
     )
 
 
-def _memory(t: Tensor | None) -> Any:
-    """The tensor's own memory, for a kernel.  By a capsule: that is ten times as fast as a NumPy array, and after
-    ``.numpy()`` torch could not resize a parameter's memory any more, as FSDP does between its uses."""
-    return None if t is None else torch.to_dlpack(t)  # type: ignore[attr-defined]
+def _run(kernel: Function, *args: Any) -> None:
+    """Calls a function of ``rbnn._core`` on the tensors' own memory."""
+    kernel(*map(_memory, args), torch.get_num_threads())
 
 
-def _pictures(x: Tensor) -> Any:
-    """The same of (N, C, H, W) with the channels last, where that is not its order by a copy."""
-    return _memory(x.contiguous(memory_format=torch.channels_last))
+def _memory(arg: Any) -> Any:
+    """By a capsule: that is ten times as fast as a NumPy array, and after ``.numpy()`` torch could not resize a
+    parameter's memory any more, as FSDP does between its uses."""
+    return torch.to_dlpack(arg) if isinstance(arg, Tensor) else arg  # type: ignore[attr-defined]
 
 
-def _dense(t: Tensor | None) -> Any:
-    """The same of a tensor without gaps."""
-    return None if t is None else _memory(t.contiguous())
+def _pictures(x: Tensor) -> Tensor:
+    """``x`` with the channels last, where that is not its order by a copy."""
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def _dense(t: Tensor | None) -> Tensor | None:
+    return None if t is None else t.contiguous()
 
 
 def _like(grad: Tensor, x: Tensor) -> Tensor:
@@ -115,25 +127,22 @@ def _like(grad: Tensor, x: Tensor) -> Tensor:
 # sign(x), with a tent for its derivative.
 
 
-@_operator(
-    "sign_backward(Tensor grad, Tensor x, Tensor tent) -> Tensor",
-    lambda grad, x, *tent: torch.empty_like(x),
-)
+@_operator(lambda grad, x, *tent: torch.empty_like(x))
 def _sign_backward(grad: Tensor, x: Tensor, tent: Tensor) -> Tensor:
     if not fusable(x):
         return grad * Tent(*tent.tolist())(x)
     grad_x = torch.empty_like(x)
-    _core.sign_backward(_memory(_like(grad, x)), _memory(x), _memory(grad_x), _memory(tent), torch.get_num_threads())
+    _run(_core.sign_backward, _like(grad, x), x, grad_x, tent)
     return grad_x
 
 
-@_operator("tent_sign(Tensor x, Tensor tent) -> Tensor", lambda x, *tent: torch.empty_like(x))
+@_operator(lambda x, *tent: torch.empty_like(x))
 def tent_sign(x: Tensor, tent: Tensor) -> Tensor:
     """``sign(x)``."""
     if not fusable(x):
         return sign(x)
     out = torch.empty_like(x)
-    _core.sign_forward(_memory(x), _memory(out), torch.get_num_threads())
+    _run(_core.sign_forward, x, out)
     return out
 
 
@@ -141,39 +150,24 @@ def _keep_sign(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-_differentiable(
-    tent_sign,
-    _keep_sign,
-    lambda ctx, grad: (_sign_backward(grad, *ctx.saved_tensors), None),
-)
+_differentiable(tent_sign, _keep_sign, lambda ctx, grad: (_sign_backward(grad, *ctx.saved_tensors), None))
 
 
 # sign((x − mean)/std), mean and std of each image.
 
 
-@_operator(
-    "standardised_sign_backward(Tensor grad, Tensor x, Tensor mean, Tensor inverse_std, Tensor tent) -> Tensor",
-    lambda grad, x, *rest: torch.empty_like(x),
-)
+@_operator(lambda grad, x, *rest: torch.empty_like(x))
 def _standardised_sign_backward(grad: Tensor, x: Tensor, mean: Tensor, inverse_std: Tensor, tent: Tensor) -> Tensor:
     grad_x = torch.empty_like(x)
-    _core.standardised_sign_backward(
-        _memory(_like(grad, x)), _memory(x), _memory(mean), _memory(inverse_std), _memory(grad_x), _memory(tent),
-        torch.get_num_threads(),
-    )  # fmt: skip
+    _run(_core.standardised_sign_backward, _like(grad, x), x, mean, inverse_std, grad_x, tent)
     return grad_x
 
 
-@_operator(
-    "standardised_tent_sign(Tensor x, Tensor tent) -> (Tensor, Tensor, Tensor)",
-    lambda x, *tent: (torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])),
-)
+@_operator(lambda x, *tent: (torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])))
 def standardised_tent_sign(x: Tensor, tent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The signs, mean and 1/std; for tensors that are ``fusable`` alone."""
     out, mean, inverse_std = torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])
-    _core.standardised_sign_forward(
-        _memory(x), _memory(out), _memory(mean), _memory(inverse_std), torch.get_num_threads()
-    )
+    _run(_core.standardised_sign_forward, x, out, mean, inverse_std)
     return out, mean, inverse_std
 
 
@@ -193,26 +187,16 @@ _differentiable(
 # The values whose signs are binary weights: filters, standardised, and mixed with what a rotation makes of them.
 
 
-@_operator(
-    "rotated_weight_backward(Tensor grad, Tensor w, Tensor? r1, Tensor? r2, Tensor? beta, bool rotated_gradient, "
-    "Tensor turned, Tensor statistics) -> (Tensor, Tensor)",
-    lambda grad, w, r1, r2, beta, *rest: (torch.empty_like(w), w.new_empty(0 if beta is None else w.shape[0])),
-)
+@_operator(lambda grad, w, r1, r2, beta, *rest: (torch.empty_like(w), w.new_empty(0 if beta is None else w.shape[0])))
 def _rotated_weight_backward(
-    grad: Tensor,
-    w: Tensor,
-    r1: Tensor | None,
-    r2: Tensor | None,
-    beta: Tensor | None,
-    rotated_gradient: bool,
-    turned: Tensor,
-    statistics: Tensor,
-) -> tuple[Tensor, Tensor]:
+    grad: Tensor, w: Tensor, r1: Tensor | None, r2: Tensor | None, beta: Tensor | None, rotated_gradient: bool,
+    turned: Tensor, statistics: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The gradients of w, and of β for each filter."""
     grad_w, grad_beta = torch.empty_like(w), w.new_empty(0 if beta is None else w.shape[0])
-    _core.rotated_weight_backward(
-        _memory(_like(grad, w)), _memory(w), _dense(r1), _dense(r2), _dense(beta), rotated_gradient, _memory(turned),
-        _memory(statistics), _memory(grad_w), _memory(grad_beta), torch.get_num_threads(),
+    _run(
+        _core.rotated_weight_backward, _like(grad, w), w, _dense(r1), _dense(r2), _dense(beta), rotated_gradient,
+        turned, statistics, grad_w, grad_beta,
     )  # fmt: skip
     return grad_w, grad_beta
 
@@ -222,19 +206,13 @@ def _rotated_weight_shapes(w: Tensor, r1: Tensor | None, *rest: Any) -> tuple[Te
     return torch.empty_like(w), turned, w.new_empty((2, w.shape[0]))
 
 
-@_operator(
-    "rotated_weight(Tensor w, Tensor? r1, Tensor? r2, Tensor? beta, bool rotated_gradient) -> (Tensor, Tensor, Tensor)",
-    _rotated_weight_shapes,
-)
+@_operator(_rotated_weight_shapes)
 def rotated_weight(
     w: Tensor, r1: Tensor | None, r2: Tensor | None, beta: Tensor | None, rotated_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """w̃; Rᵀŵ; mean and 1/std of each filter.  For tensors that are ``fusable`` alone, filters of two values or more."""
     mixed, turned, statistics = _rotated_weight_shapes(w, r1)
-    _core.rotated_weight(
-        _memory(w), _dense(r1), _dense(r2), _dense(beta), _memory(mixed), _memory(turned), _memory(statistics),
-        torch.get_num_threads(),
-    )  # fmt: skip
+    _run(_core.rotated_weight, w, _dense(r1), _dense(r2), _dense(beta), mixed, turned, statistics)
     return mixed, turned, statistics
 
 
@@ -256,21 +234,21 @@ _differentiable(rotated_weight, _keep_rotated, _through_rotation)
 # hardtanh(a + b).
 
 
-@_operator("add_hardtanh_backward(Tensor grad, Tensor out) -> Tensor", lambda grad, out: torch.empty_like(out))
+@_operator(lambda grad, out: torch.empty_like(out))
 def _add_hardtanh_backward(grad: Tensor, out: Tensor) -> Tensor:
     if not fusable(out):
         return grad * (out.abs() < 1)
     grad_in = torch.empty_like(out)
-    _core.add_hardtanh_backward(_memory(_like(grad, out)), _memory(out), _memory(grad_in), torch.get_num_threads())
+    _run(_core.add_hardtanh_backward, _like(grad, out), out, grad_in)
     return grad_in
 
 
-@_operator("add_hardtanh(Tensor a, Tensor b) -> Tensor", lambda a, b: torch.empty_like(a + b))
+@_operator(lambda a, b: torch.empty_like(a + b))
 def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
     if not fusable(a, b):
         return torch.nn.functional.hardtanh(a + b)
     out = torch.empty_like(a)
-    _core.add_hardtanh_forward(_memory(a), _memory(b), _memory(out), torch.get_num_threads())
+    _run(_core.add_hardtanh_forward, a, b, out)
     return out
 
 
@@ -285,51 +263,35 @@ _differentiable(add_hardtanh, _keep_output, lambda ctx, grad: (_add_hardtanh_bac
 
 
 @_operator(
-    "norm_add_hardtanh_backward(Tensor grad, Tensor y, Tensor weight, Tensor out, Tensor mean, Tensor inverse_std) "
-    "-> (Tensor, Tensor, Tensor, Tensor)",
     lambda grad, y, weight, *rest: (
         torch.empty_like(y), torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(y)
     ),
 )  # fmt: skip
 def _norm_add_hardtanh_backward(
     grad: Tensor, y: Tensor, weight: Tensor, out: Tensor, mean: Tensor, inverse_std: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    threads, count = torch.get_num_threads(), y.numel() // y.shape[1]
+) -> Four:
+    count = y.numel() // y.shape[1]
     grad_sum, grad_y = torch.empty_like(y), torch.empty_like(y)
     total, product = torch.empty(2, y.shape[1], dtype=torch.float64)
     centre = mean.float()
-    _core.norm_add_hardtanh_backward(
-        _pictures(grad), _memory(out), _memory(y), _memory(centre), _memory(grad_sum), _memory(total), _memory(product),
-        threads,
-    )  # fmt: skip
+    _run(_core.norm_add_hardtanh_backward, _pictures(grad), out, y, centre, grad_sum, total, product)
     # With g = grad_sum, s = 1/std:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y − mean))/n)
     factor = weight.detach() * inverse_std
     pull, shift = -factor * inverse_std.square() * product / count, -factor * total / count
-    _core.norm_backward(
-        _memory(grad_sum), _memory(y), _memory(centre), _memory(factor.float()), _memory(pull.float()),
-        _memory(shift.float()), _memory(grad_y), threads,
-    )  # fmt: skip
+    _run(_core.norm_backward, grad_sum, y, centre, factor.float(), pull.float(), shift.float(), grad_y)
     return grad_y, (product * inverse_std).float(), total.float(), grad_sum
 
 
-@_operator(
-    "norm_add_hardtanh(Tensor y, Tensor weight, Tensor bias, Tensor shortcut, float eps) "
-    "-> (Tensor, Tensor, Tensor, Tensor)",
-    lambda y, *rest: (torch.empty_like(y), *(y.new_empty(y.shape[1], dtype=torch.float64) for _ in range(3))),
-)
-def norm_add_hardtanh(
-    y: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+@_operator(lambda y, *rest: (torch.empty_like(y), *(y.new_empty(y.shape[1], dtype=torch.float64) for _ in range(3))))
+def norm_add_hardtanh(y: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor, eps: float) -> Four:
     """The output; of each channel mean, variance and 1/std, in double."""
-    threads, out = torch.get_num_threads(), torch.empty_like(y)
+    out = torch.empty_like(y)
     mean, variance = (torch.empty(y.shape[1], dtype=torch.float64) for _ in range(2))
-    _core.batch_statistics(_memory(y), _memory(mean), _memory(variance), threads)
+    _run(_core.batch_statistics, y, mean, variance)
     inverse_std = (variance + eps).rsqrt()
     scale = weight.detach() * inverse_std
     shift = bias.detach() - mean * scale
-    _core.norm_add_hardtanh(
-        _memory(y), _memory(scale.float()), _memory(shift.float()), _memory(shortcut), _memory(out), threads
-    )
+    _run(_core.norm_add_hardtanh, y, scale.float(), shift.float(), shortcut, out)
     return out, mean, variance, inverse_std
 
 
@@ -350,44 +312,26 @@ _differentiable(
 # scale · (signs ⊛ sign(x)), standardised or not: bits forward, sums of signed gradients backward.
 
 
-@_operator(
-    "sign_conv_grad_input(Tensor grad, Tensor x, Tensor signs, Tensor? scale, Tensor mean, Tensor inverse_std, "
-    "int[2] stride, int[2] padding, Tensor tent) -> Tensor",
-    lambda grad, x, *rest: torch.empty_like(x, memory_format=torch.channels_last),
-)
+@_operator(lambda grad, x, *rest: torch.empty_like(x, memory_format=torch.channels_last))
 def _sign_conv_grad_input(
-    grad: Tensor,
-    x: Tensor,
-    signs: Tensor,
-    scale: Tensor | None,
-    mean: Tensor,
-    inverse_std: Tensor,
-    stride: Pair,
-    padding: Pair,
-    tent: Tensor,
-) -> Tensor:
+    grad: Tensor, x: Tensor, signs: Tensor, scale: Tensor | None, mean: Tensor, inverse_std: Tensor, stride: Pair,
+    padding: Pair, tent: Tensor,
+) -> Tensor:  # fmt: skip
     grad_x = torch.empty_like(x, memory_format=torch.channels_last)
-    _core.sign_conv_grad_input(
-        _pictures(grad), _pictures(signs), _dense(scale), tuple(stride), tuple(padding), _memory(x),  # type: ignore[arg-type]
-        _memory(mean), _memory(inverse_std), _memory(tent), _memory(grad_x), torch.get_num_threads(),
+    _run(
+        _core.sign_conv_grad_input, _pictures(grad), _pictures(signs), _dense(scale), stride, padding, x, mean,
+        inverse_std, tent, grad_x,
     )  # fmt: skip
     return grad_x
 
 
-@_operator(
-    "sign_conv_grad_weight(Tensor grad, Tensor x, Tensor signs, Tensor planes, int[2] stride, int[2] padding) "
-    "-> Tensor",
-    lambda grad, x, signs, *rest: torch.empty_like(signs, memory_format=torch.channels_last),
-)
+@_operator(lambda grad, x, signs, *rest: torch.empty_like(signs, memory_format=torch.channels_last))
 def _sign_conv_grad_weight(
     grad: Tensor, x: Tensor, signs: Tensor, planes: Tensor, stride: Pair, padding: Pair
 ) -> Tensor:
     """The gradient of ``scale · signs``."""
     grad_weight = torch.empty_like(signs, memory_format=torch.channels_last)
-    _core.sign_conv_grad_weight(
-        _pictures(grad), _memory(planes), tuple(x.shape[2:]), tuple(stride), tuple(padding),  # type: ignore[arg-type]
-        _memory(grad_weight), torch.get_num_threads(),
-    )  # fmt: skip
+    _run(_core.sign_conv_grad_weight, _pictures(grad), planes, x.shape[2:], stride, padding, grad_weight)
     return grad_weight
 
 
@@ -402,32 +346,19 @@ def _convolved_shapes(x: Tensor, signs: Tensor, stride: Pair, padding: Pair) -> 
 
 def _sign_conv_shapes(
     x: Tensor, signs: Tensor, scale: Any, soft: Any, stride: Pair, padding: Pair, standardised: bool, tent: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> Four:
     numbers = x.shape[0] if standardised else 0
     return *_convolved_shapes(x, signs, stride, padding), x.new_empty(numbers), x.new_empty(numbers)
 
 
-@_operator(
-    "sign_conv(Tensor x, Tensor signs, Tensor? scale, Tensor? soft, int[2] stride, int[2] padding, bool standardised, "
-    "Tensor tent) -> (Tensor, Tensor, Tensor, Tensor)",
-    _sign_conv_shapes,
-)
+@_operator(_sign_conv_shapes)
 def sign_conv(
-    x: Tensor,
-    signs: Tensor,
-    scale: Tensor | None,
-    soft: Tensor | None,
-    stride: Pair,
-    padding: Pair,
-    standardised: bool,
-    tent: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x: Tensor, signs: Tensor, scale: Tensor | None, soft: Tensor | None, stride: Pair, padding: Pair,
+    standardised: bool, tent: Tensor,
+) -> Four:  # fmt: skip
     """The output; the bits of x, its mean and 1/std.  For what ``sign_conv_possible`` allows alone, x channels last."""
     out, planes, mean, inverse_std = _sign_conv_shapes(x, signs, scale, soft, stride, padding, standardised, tent)
-    _core.sign_conv_forward(
-        _memory(x), _pictures(signs), _dense(scale), tuple(stride), tuple(padding), _memory(out),  # type: ignore[arg-type]
-        _memory(planes), _memory(mean), _memory(inverse_std), torch.get_num_threads(),
-    )  # fmt: skip
+    _run(_core.sign_conv_forward, x, _pictures(signs), _dense(scale), stride, padding, out, planes, mean, inverse_std)
     return out, planes, mean, inverse_std
 
 
@@ -461,17 +392,14 @@ _differentiable(sign_conv, _keep_sign_conv, _sign_conv_backward)
 # prelu(· + before) + after.
 
 
-def _branch_shapes(
-    x: Tensor, signs: Tensor, scale: Any, soft: Any, weight: Tensor, bias: Tensor, shortcut: Any, slope: Any,
-    before: Any, after: Any, stride: Pair, padding: Pair, standardised: bool, tent: Any, eps: float,
-) -> tuple[Tensor, ...]:  # fmt: skip
+def _branch_results(x: Tensor, signs: Tensor, stride: Pair, padding: Pair, standardised: bool) -> Five:
     out, planes = _convolved_shapes(x, signs, stride, padding)
     of_images = x.new_empty((2, x.shape[0] if standardised else 0))
     of_counts = x.new_empty((2, signs.shape[0]), dtype=torch.float64)
     return out, torch.empty_like(out, dtype=torch.int16), planes, of_images, of_counts
 
 
-def _branch_gradients(x: Tensor, signs: Tensor, x_is_shortcut: bool, out: Tensor) -> tuple[Tensor, ...]:
+def _branch_gradients(x: Tensor, signs: Tensor, x_is_shortcut: bool, out: Tensor) -> Four:
     return (
         torch.empty_like(x, memory_format=torch.channels_last),
         out.new_empty((0, 0, 0, 0)) if x_is_shortcut else torch.empty_like(out),
@@ -480,75 +408,49 @@ def _branch_gradients(x: Tensor, signs: Tensor, x_is_shortcut: bool, out: Tensor
     )
 
 
-def _branch_arguments(
-    x: Tensor, signs: Tensor, scale: Tensor | None, weight: Tensor, bias: Tensor, shortcut: Tensor,
-    slope: Tensor | None, before: Tensor | None, after: Tensor | None, stride: Pair, padding: Pair, eps: float,
-    counts: Tensor, planes: Tensor, out: Tensor, of_images: Tensor,
-) -> tuple[Any, ...]:  # fmt: skip
-    return (
-        _memory(x), _pictures(signs), _dense(scale), tuple(stride), tuple(padding), _memory(weight), _memory(bias), eps,
-        _memory(slope), _memory(before), _memory(after), _memory(shortcut), _memory(counts), _memory(planes),
-        _memory(out), _memory(of_images),
-    )  # fmt: skip
+def _branch(x: Tensor, signs: Tensor, scale: Tensor | None, *rest: Any) -> tuple[Any, ...]:
+    """A branch as the kernels take it: stride, padding, weight, bias, eps, slope, before, after, shortcut, counts,
+    planes, out and of_images follow."""
+    return tuple(map(_memory, (x, _pictures(signs), _dense(scale), *rest)))
 
 
-@_operator(
-    "branch_backward(Tensor grad, Tensor x, Tensor signs, Tensor? scale, bool split, Tensor weight, Tensor bias, "
-    "Tensor? shortcut, Tensor? slope, Tensor? before, Tensor? after, bool x_is_shortcut, int[2] stride, "
-    "int[2] padding, Tensor tent, float eps, Tensor out, Tensor counts, Tensor planes, Tensor of_images, "
-    "Tensor of_counts) -> (Tensor, Tensor, Tensor, Tensor)",
-    lambda _, x, signs, scale, split, weight, bias, shortcut, slope, before, after, own, *rest: _branch_gradients(
-        x, signs, own, rest[4]
-    ),
-)
+@_operator(lambda grad, x, signs, *rest: _branch_gradients(x, signs, rest[8], rest[13]))
 def _branch_backward(
     grad: Tensor, x: Tensor, signs: Tensor, scale: Tensor | None, split: bool, weight: Tensor, bias: Tensor,
     shortcut: Tensor | None, slope: Tensor | None, before: Tensor | None, after: Tensor | None, x_is_shortcut: bool,
     stride: Pair, padding: Pair, tent: Tensor, eps: float, out: Tensor, counts: Tensor, planes: Tensor,
     of_images: Tensor, of_counts: Tensor,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> Four:  # fmt: skip
     """Gradients of x, shortcut and signs (or, not ``split``, of scale · signs); of each filter's scale, weight and bias
     of the norm, slope and after.  That of ``before`` is the bias's.  The shortcut is asked for with slopes alone."""
-    grads = _branch_gradients(x, signs, x_is_shortcut, out)
-    grad = grad.contiguous(memory_format=torch.channels_last)
+    grads = grad_x, grad_shortcut, grad_signs, numbers = _branch_gradients(x, signs, x_is_shortcut, out)
+    grad = _pictures(grad)
     seen = grad if slope is None else x if shortcut is None else shortcut
-    _core.branch_backward(  # type: ignore[call-arg]
-        _memory(grad), _memory(tent), _memory(grads[0]), None if x_is_shortcut else _memory(grads[1]),
-        _memory(grads[2]), _memory(grads[3]), split,
-        *_branch_arguments(
-            x, signs, scale, weight, bias, seen, slope, before, after, stride, padding, eps, counts, planes, out,
-            of_images,
-        ),
-        _memory(of_counts), torch.get_num_threads(),
+    given = _branch(
+        x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, seen, counts, planes, out, of_images
+    )
+    _run(
+        _core.branch_backward, grad, tent, grad_x, None if x_is_shortcut else grad_shortcut, grad_signs, numbers, split,
+        given, of_counts,
     )  # fmt: skip
     return grads
 
 
-@_operator(
-    "branch(Tensor x, Tensor signs, Tensor? scale, Tensor? soft, Tensor weight, Tensor bias, Tensor? shortcut, "
-    "Tensor? slope, Tensor? before, Tensor? after, int[2] stride, int[2] padding, bool standardised, Tensor tent, "
-    "float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _branch_shapes,
-)
+@_operator(lambda x, signs, *rest: _branch_results(x, signs, *rest[8:11]))
 def branch(
     x: Tensor, signs: Tensor, scale: Tensor | None, soft: Tensor | None, weight: Tensor, bias: Tensor,
     shortcut: Tensor | None, slope: Tensor | None, before: Tensor | None, after: Tensor | None, stride: Pair,
     padding: Pair, standardised: bool, tent: Tensor, eps: float,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> Five:  # fmt: skip
     """The output; the whole numbers before the norm, the bits of x, its mean and 1/std; mean and variance of the
     numbers.  Without a shortcut x itself is it.  For what ``branch_possible`` allows alone, x and shortcut channels
     last."""
-    made = _branch_shapes(
-        x, signs, scale, soft, weight, bias, shortcut, slope, before, after, stride, padding, standardised, tent, eps
-    )
-    out, counts, planes, of_images, of_counts = made
-    _core.branch_forward(  # type: ignore[call-arg]
-        *_branch_arguments(
-            x, signs, scale, weight, bias, x if shortcut is None else shortcut, slope, before, after, stride, padding,
-            eps, counts, planes, out, of_images,
-        ),
-        _memory(of_counts), torch.get_num_threads(),
+    made = out, counts, planes, of_images, of_counts = _branch_results(x, signs, stride, padding, standardised)
+    given = _branch(
+        x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, x if shortcut is None else shortcut,
+        counts, planes, out, of_images,
     )  # fmt: skip
+    _run(_core.branch_forward, given, of_counts, None, None)
     return made
 
 
@@ -557,17 +459,12 @@ def evaluated_branch(
     before: Tensor | None, after: Tensor | None, stride: Pair, padding: Pair, standardised: bool,
 ) -> Tensor:  # fmt: skip
     """The output of ``branch`` with the running statistics of ``norm``.  It has no gradient."""
-    out, counts, planes, of_images, _ = _branch_shapes(
-        x, signs, scale, None, norm.weight, norm.bias, shortcut, slope, before, after, stride, padding, standardised,
-        None, norm.eps,
+    out, counts, planes, of_images, _ = _branch_results(x, signs, stride, padding, standardised)
+    given = _branch(
+        x, signs, scale, stride, padding, norm.weight, norm.bias, norm.eps, slope, before, after, shortcut, counts,
+        planes, out, of_images,
     )  # fmt: skip
-    _core.branch_evaluate(  # type: ignore[call-arg]
-        *_branch_arguments(
-            x, signs, scale, norm.weight, norm.bias, shortcut, slope, before, after, stride, padding, norm.eps, counts,
-            planes, out, of_images,
-        ),
-        _memory(norm.running_mean), _memory(norm.running_var), torch.get_num_threads(),
-    )  # fmt: skip
+    _run(_core.branch_forward, given, None, norm.running_mean, norm.running_var)
     return out
 
 
