@@ -1,4 +1,5 @@
-// Standard C++ for any machine.  Loops over output channels are plain enough for a compiler to make vectors of them.
+// For any machine, by the vectors that GCC and Clang have everywhere.  Loops over output channels are plain enough for a
+// compiler to make vectors of them.
 #include <cmath>
 
 #include "simd/kernels.h"
@@ -9,76 +10,39 @@ namespace {
 
 struct Lanes {
     static constexpr std::size_t kCount = 4;
-    struct Float {
-        float v[kCount];
-    };
-    struct Int {
-        std::int32_t v[kCount];
-    };
-    template <class Result, class Function>
-    static Result each(const Function& function) {
-        Result result;
-        for (std::size_t i = 0; i < kCount; ++i) result.v[i] = function(i);
-        return result;
-    }
-    static Float load(const float* p) { return each<Float>([&](std::size_t i) { return p[i]; }); }
-    static void store(float* p, const Float& a) {
-        for (std::size_t i = 0; i < kCount; ++i) p[i] = a.v[i];
-    }
-    static Float all(float a) { return each<Float>([&](std::size_t) { return a; }); }
-    static Float add(const Float& a, const Float& b) {
-        return each<Float>([&](std::size_t i) { return a.v[i] + b.v[i]; });
-    }
-    static Float subtract(const Float& a, const Float& b) {
-        return each<Float>([&](std::size_t i) { return a.v[i] - b.v[i]; });
-    }
-    static Float multiply(const Float& a, const Float& b) {
-        return each<Float>([&](std::size_t i) { return a.v[i] * b.v[i]; });
-    }
-    static Float multiply_add(const Float& a, const Float& b, const Float& c) { return add(multiply(a, b), c); }
-    static Float smaller(const Float& a, const Float& b) {
-        return each<Float>([&](std::size_t i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
-    }
-    static Float larger(const Float& a, const Float& b) {
-        return each<Float>([&](std::size_t i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
-    }
-    static Int load_ints(const std::int32_t* p) { return each<Int>([&](std::size_t i) { return p[i]; }); }
-    static Int load_ints(const std::uint32_t* p) {
-        return each<Int>([&](std::size_t i) { return static_cast<std::int32_t>(p[i]); });
-    }
-    static void store_ints(std::int32_t* p, const Int& a) {
-        for (std::size_t i = 0; i < kCount; ++i) p[i] = a.v[i];
-    }
+    using Float = float __attribute__((vector_size(16)));
+    using Int = std::int32_t __attribute__((vector_size(16)));
+    static Float load(const float* p) { return rbnn::load<Float>(p); }
+    static void store(float* p, Float a) { rbnn::store(p, a); }
+    static Float all(float a) { return Float{a, a, a, a}; }
+    static Float add(Float a, Float b) { return a + b; }
+    static Float subtract(Float a, Float b) { return a - b; }
+    static Float multiply(Float a, Float b) { return a * b; }
+    static Float multiply_add(Float a, Float b, Float c) { return a * b + c; }
+    static Float smaller(Float a, Float b) { return a < b ? a : b; }
+    static Float larger(Float a, Float b) { return a > b ? a : b; }
+    static Int load_ints(const void* p) { return rbnn::load<Int>(p); }
+    static void store_ints(std::int32_t* p, Int a) { __builtin_memcpy(p, &a, sizeof a); }
     static Int no_ints() { return Int{}; }
-    static Float from_ints(const Int& a) {
-        return each<Float>([&](std::size_t i) { return static_cast<float>(a.v[i]); });
-    }
-    static Int minus_twice(const Int& base, const Int& n) {
-        return each<Int>([&](std::size_t i) { return base.v[i] - 2 * n.v[i]; });
-    }
-    template <class Vector>
-    static unsigned bits_above(const Vector& a, const Vector& b) {
+    static Float from_ints(Int a) { return __builtin_convertvector(a, Float); }
+    static Int minus_twice(Int base, Int n) { return base - 2 * n; }
+    static unsigned bits(Int mask) {
         unsigned bits = 0;
-        for (std::size_t i = 0; i < kCount; ++i) bits |= static_cast<unsigned>(a.v[i] > b.v[i]) << i;
+        for (std::size_t i = 0; i < kCount; ++i) bits |= static_cast<unsigned>(mask[i] != 0) << i;
         return bits;
     }
-    static unsigned above(const Float& a, const Float& b) { return bits_above(a, b); }
-    static unsigned above_ints(const Int& a, const Int& b) { return bits_above(a, b); }
+    static unsigned above(Float a, Float b) { return bits(a > b); }
+    static unsigned above_ints(Int a, Int b) { return bits(a > b); }
 
     // A byte and the weights of four channels a step.
     static constexpr std::size_t kInt8Bytes = 1, kInt8Values = 1;
-    struct Step {
-        std::int32_t v[kCount];
-    };
+    using Step = Int;
     static Step load_step(const std::uint8_t* p) {
-        return each<Step>([&](std::size_t i) { return static_cast<std::int32_t>(static_cast<std::int8_t>(p[i])); });
+        using Bytes = std::int8_t __attribute__((vector_size(4)));
+        return __builtin_convertvector(rbnn::load<Bytes>(p), Int);
     }
-    static Step all_step(const std::uint8_t* p) {
-        return each<Step>([&](std::size_t) { return static_cast<std::int32_t>(*p); });
-    }
-    static Int multiply_add_step(const Int& sums, const Step& x, const Step& w) {
-        return each<Int>([&](std::size_t i) { return sums.v[i] + x.v[i] * w.v[i]; });
-    }
+    static Step all_step(const std::uint8_t* p) { return Int{*p, *p, *p, *p}; }
+    static Int multiply_add_step(Int sums, Step x, Step w) { return sums + x * w; }
 };
 constexpr int kFloatPixels = 2, kFloatVectors = 4;
 

@@ -40,6 +40,14 @@ Examples: rbnn train digits
           rbnn train digits --import balanced.py --method balanced"""
 
 
+COLUMNS = {
+    "alpha": ("α", 1, 3),
+    "angle": ("angle °", 1, 1),
+    "error": ("error sin²θ", 1, 3),
+    "flips": ("flips from start %", 100, 1),
+    "epoch_flips": ("in last epoch %", 100, 1),
+}
+"""Of the table of binary layers, by measure: heading, factor, digits."""
 FIRST = os.environ.get("RANK", "0") == "0"
 """Of several processes under torchrun, one talks."""
 
@@ -131,22 +139,15 @@ def report(config: TrainConfig, result: Result) -> None:
     console = Console()
     layers = result.last["layers"]
     if layers:
-        columns = {
-            "alpha": "α",
-            "angle": "angle °",
-            "error": "error sin²θ",
-            "flips": "flips from start %",
-            "epoch_flips": "in last epoch %",
-        }
         table = Table(title=f"binary layers of {config.model}, {config.method}")
         table.add_column("layer", no_wrap=True)
-        shown = [key for key in columns if any(key in measures for measures in layers.values())]
+        shown = [key for key in COLUMNS if any(key in measures for measures in layers.values())]
         for key in shown:
-            table.add_column(columns[key], justify="right")
+            table.add_column(COLUMNS[key][0], justify="right")
         for name, measures in [*layers.items(), ("mean", mean_measures(layers))]:
             if name == "mean":
                 table.add_section()
-            table.add_row(name, *(_cell(key, measures.get(key)) for key in shown))
+            table.add_row(name, *(_cell(measures.get(key), *COLUMNS[key][1:]) for key in shown))
         console.print(table)
         console.print(against_paper(config.method, config.options), highlight=False, soft_wrap=True)
     last = result.last
@@ -165,13 +166,5 @@ def report(config: TrainConfig, result: Result) -> None:
     )
 
 
-def _cell(key: str, value: float | None) -> str:
-    if value is None:
-        return "–"
-    return (
-        f"{100 * value:.1f}"
-        if key in ("flips", "epoch_flips")
-        else f"{value:.1f}"
-        if key == "angle"
-        else f"{value:.3f}"
-    )
+def _cell(value: float | None, factor: float, digits: int) -> str:
+    return "–" if value is None else f"{factor * value:.{digits}f}"

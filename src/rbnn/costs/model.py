@@ -18,6 +18,8 @@ MACs are those of convolutions and linear layers for one example; a tap that fal
 a 1-bit MAC once for each pass.
 """
 
+from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeGuard
@@ -75,6 +77,10 @@ class LayerCost:
     """Of the same layer in the float twin, deployed too: its batch norms are folded as well."""
 
 
+def _total(of: str) -> Any:
+    return property(lambda costs: sum(getattr(layer, of) for layer in costs.layers), doc="The sum over the layers.")
+
+
 @dataclass(frozen=True)
 class Costs:
     """The layers in order of registration, and their totals."""
@@ -84,54 +90,35 @@ class Costs:
     """Numbers that methods hold beside the latent weights and that the deployed network has no more: β, rotations, and
     scales that went into affines."""
 
-    @property
-    def parameters(self) -> int:
-        return sum(layer.parameters for layer in self.layers)
-
-    @property
-    def binary_macs(self) -> int:
-        return sum(layer.binary_macs for layer in self.layers)
-
-    @property
-    def float_macs(self) -> int:
-        return sum(layer.float_macs for layer in self.layers)
-
-    @property
-    def bytes(self) -> int:
-        return sum(layer.bytes for layer in self.layers)
-
-    @property
-    def float_bytes(self) -> int:
-        return sum(layer.float_bytes for layer in self.layers)
+    parameters = _total("parameters")
+    binary_macs = _total("binary_macs")
+    float_macs = _total("float_macs")
+    bytes = _total("bytes")
+    float_bytes = _total("float_bytes")
 
     @property
     def bytes_ratio(self) -> float:
         """How many times smaller than the float twin."""
-        return self.float_bytes / self.bytes if self.bytes else 1.0
+        return float(self.float_bytes / self.bytes) if self.bytes else 1.0
 
     @property
     def binary_mac_share(self) -> float:
         """Share of the MACs that are 1-bit, 0 … 1."""
         macs = self.binary_macs + self.float_macs
-        return self.binary_macs / macs if macs else 0.0
+        return float(self.binary_macs / macs) if macs else 0.0
 
     def float_parts(self) -> list[tuple[str, int, float]]:
         """What keeps the network from being smaller: (name, bytes, share of all bytes) of what is not bits, largest
         first.  All the affines and scales, of batch norms and of binary layers, are one part called ``affines``, all
         factors per position another."""
-        parts: dict[str, int] = {}
-
-        def add(name: str, size: int) -> None:
-            parts[name] = parts.get(name, 0) + size
-
+        parts = Counter[str]()
         for layer in self.layers:
             if layer.bits == 1:
-                add("position factors", layer.position_bytes)
-                add("affines", layer.bytes - layer.bit_bytes - layer.position_bytes)
+                parts["position factors"] += layer.position_bytes
+                parts["affines"] += layer.bytes - layer.bit_bytes - layer.position_bytes
             else:
-                add("affines" if layer.kind == "batch norm" else layer.name, layer.bytes)
-        found = sorted(((name, size) for name, size in parts.items() if size), key=lambda part: -part[1])
-        return [(name, size, size / self.bytes) for name, size in found]
+                parts["affines" if layer.kind == "batch norm" else layer.name] += layer.bytes
+        return [(name, size, size / self.bytes) for name, size in parts.most_common() if size]
 
 
 def costs(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> Costs:
@@ -305,13 +292,10 @@ def _run(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> dict[n
             waiting[id(out)] = out, module
 
     watched = [m for _, m in _rows(model)] + [m for m in model.modules() if isinstance(m, _KEEP_AN_AFFINE_MOVABLE)]
-    hooks = [module.register_forward_hook(called, with_kwargs=True) for module in watched]
-    try:
-        with evaluation_mode(model), torch.no_grad():
-            model(*(x[:1] for x in inputs))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as hooks, evaluation_mode(model), torch.no_grad():
+        for module in watched:
+            hooks.enter_context(module.register_forward_hook(called, with_kwargs=True))
+        model(*(x[:1] for x in inputs))
     for _, module in waiting.values():
         calls[module].normed = False
     return calls

@@ -4,6 +4,7 @@ On a CPU the elementwise work of tents runs in fused kernels (``kernels.py``): o
 is kept for backward but the input, which the network keeps anyway.  Estimators that are not tents are plain torch.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -24,7 +25,7 @@ def binarize(x: Tensor, derivative: Derivative) -> Tensor:
     """``sign(x)``, with ``derivative(x)`` for d sign/dx."""
     if isinstance(derivative, Tent):
         return kernels.tent_sign(x, derivative.numbers())  # type: ignore[no-any-return]
-    return _Sign.apply(x, derivative)  # type: ignore[no-untyped-call, no-any-return]
+    return with_derivative(x, derivative, sign)
 
 
 def binarize_standardised(x: Tensor, derivative: Derivative) -> Tensor:
@@ -64,17 +65,20 @@ def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
     return kernels.add_hardtanh(a, b)  # type: ignore[no-any-return]
 
 
-class _Sign(torch.autograd.Function):
-    """For estimators that are no tents."""
-
+class _WithDerivative(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, derivative: Derivative) -> Tensor:
+    def forward(ctx: Any, x: Tensor, derivative: Derivative, value: Callable[[Tensor], Tensor]) -> Tensor:
         ctx.save_for_backward(x)
         ctx.derivative = derivative
-        return sign(x)
+        return value(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
-        return grad * ctx.derivative(x), None
+        return grad * ctx.derivative(x), None, None
+
+
+def with_derivative(x: Tensor, derivative: Derivative, value: Callable[[Tensor], Tensor]) -> Tensor:
+    """``value(x)``, with ``derivative(x)`` for its derivative: where no tent has a kernel for it."""
+    return _WithDerivative.apply(x, derivative, value)  # type: ignore[no-untyped-call, no-any-return]

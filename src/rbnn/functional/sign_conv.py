@@ -9,15 +9,13 @@ of them are one look-up in a table of 16 sums (csrc/training/sign_conv.h).
 
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rbnn.functional import kernels
-from rbnn.functional.binarize import Binarization
-from rbnn.functional.estimators import Derivative, Tent
+from rbnn.functional.binarize import Binarization, with_derivative
+from rbnn.functional.estimators import Tent
 from rbnn.functional.scaled_signs import ScaledSigns
 from rbnn.functional.unit_std import over_std
 
@@ -52,24 +50,8 @@ def sign_conv2d(x: Tensor, weight: ScaledSigns, binarization: Binarization, stri
     x = x.contiguous(memory_format=torch.channels_last)
     tent = binarization.derivative
     if not isinstance(tent, Tent):
-        x, tent = _Through.apply(x, tent), IDENTITY  # type: ignore[no-untyped-call]
+        x, tent = with_derivative(x, tent, lambda x: x.view_as(x)), IDENTITY
     y, _, _, _ = kernels.sign_conv(
         x, weight.signs, weight.scale, weight.soft, stride, padding, binarization.standardised, tent.numbers()
     )
     return y if last else y.contiguous()  # type: ignore[no-any-return]
-
-
-class _Through(torch.autograd.Function):
-    """x itself; backward the derivative of sign that stands in for that of the identity."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, derivative: Derivative) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.derivative = derivative
-        return x.view_as(x)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        (x,) = ctx.saved_tensors
-        return grad * ctx.derivative(x), None

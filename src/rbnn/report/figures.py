@@ -19,6 +19,8 @@ from rbnn.report.layers import EDGES, Layer
 from rbnn.report.seeds import Points, band
 from rbnn.text import shorten
 
+End = tuple[float, str, str, Any]
+"""Of a line: its height, name, colour and dashes."""
 HIGHEST = 4.0
 """Where the axis of F′ ends: a narrow peak above it is named."""
 
@@ -60,14 +62,11 @@ def curve(runs: Sequence[Analysed], key: str, title: str, unit: str, caption: st
     def draw() -> Drawing:
         with drawing(SIZE[0], height(len(together))) as made:
             axes = made.subplots()
-            ends = []
-            for some in together:
-                shade, line = colour(some[0].number), dash(some[0].number)
-                last = _plot(axes, over_epochs(some, number), color=shade, linestyle=line, linewidth=2.0)
-                if second:
-                    dotted = {"linestyle": (0, (1, 1.5)), "linewidth": 1.2}
-                    _plot(axes, over_epochs(some, second[0]), shaded=False, color=shade, **dotted)
-                ends.append((last, some[0].row, shade, line))
+            ends = _plot_rows(axes, together, lambda some: over_epochs(some, number), linewidth=2.0)
+            if second:
+                for some in together:
+                    style: Any = {"color": colour(some[0].number), "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
+                    _plot(axes, over_epochs(some, second[0]), shaded=False, **style)
             _over_epochs(axes, unit)
             name_lines(axes, ends)
         return made
@@ -99,6 +98,18 @@ def _plot(axes: Axes, lines: list[Points], shaded: bool = True, **style: Any) ->
     return float(means[-1])
 
 
+def _plot_rows(
+    axes: Axes, together: list[list[Analysed]], lines: Callable[[list[Analysed]], list[Points]], **style: Any
+) -> list[End]:
+    """The lines of each row in its colour; returns where they end, for ``name_lines``."""
+    ends = []
+    for some in together:
+        shade, line = colour(some[0].number), dash(some[0].number)
+        if drawn := [points for points in lines(some) if points]:
+            ends.append((_plot(axes, drawn, color=shade, linestyle=line, **style), some[0].row, shade, line))
+    return ends
+
+
 def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: str, caption: str, factor: float = 1.0,
            first: int = 1, limits: tuple[float, float] | None = None) -> Figure:  # fmt: skip
     """A number of the layers over the epochs from ``first`` on: their mean, and where there is room their range."""
@@ -115,22 +126,15 @@ def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: st
     together = by_row([each for each, _ in series])
     of_run = {each.name: points for each, points in series}
 
+    def points(some: Sequence[Analysed]) -> list[Points]:
+        """Layers and seeds alike: each point is a line of its own."""
+        seen = [(epoch, value) for each in some for epoch, values in of_run[each.name] for value in values]
+        return [[(float(epoch), factor * value)] for epoch, value in seen]
+
     def draw() -> Drawing:
         with drawing(SIZE[0], height(len(together))) as made:
             axes = made.subplots()
-            ends = []
-            for some in together:
-                shade, line = colour(some[0].number), dash(some[0].number)
-                points = [
-                    (float(epoch), factor * value)
-                    for each in some
-                    for epoch, values in of_run[each.name]
-                    for value in values
-                ]
-                # Layers and seeds alike: each point is a line of its own.
-                last = _plot(axes, [[point] for point in points], not crowded(together), color=shade, linestyle=line,
-                             linewidth=2.0)  # fmt: skip
-                ends.append((last, some[0].row, shade, line))
+            ends = _plot_rows(axes, together, points, shaded=not crowded(together), linewidth=2.0)
             _over_epochs(axes, unit)
             if limits is not None:
                 axes.set_ylim(limits)
@@ -156,32 +160,25 @@ def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float
               factor: float = 1.0, bottom: float | None = None) -> Figure:  # fmt: skip
     """A measure of each binary layer, one line per run; ``reference``: a value to compare with and its name."""
     names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
-    series = [(each, [(layer.name, value(layer)) for layer in each.layers]) for each in runs]
-    rows = [(each.name, name, number) for each, points in series for name, number in points if number is not None]
-    of_run = {each.name: points for each, points in series}
+    of_run = {
+        each.name: [(layer.name, number) for layer in each.layers if (number := value(layer)) is not None]
+        for each in runs
+    }
+    rows = [(name, *point) for name, points in of_run.items() for point in points]
     together = by_row(runs)
+
+    def over_layers(some: Sequence[Analysed]) -> list[Points]:
+        return [[(float(names.index(name)), factor * number) for name, number in of_run[each.name]] for each in some]
 
     def draw() -> Drawing:
         with drawing(SIZE[0], height(len(together) + 1) + 0.5) as made:
             axes = made.subplots()
-            ends = []
+            ends = list[End]()
             if reference is not None:
                 dotted = (0, (1, 2))
                 axes.axhline(factor * reference[0], color=INK, linestyle=dotted, linewidth=1.2)
                 ends.append((factor * reference[0], reference[1], INK, dotted))
-            for some in together:
-                shade, line = colour(some[0].number), dash(some[0].number)
-                known = [
-                    [
-                        (float(names.index(name)), factor * number)
-                        for name, number in of_run[each.name]
-                        if number is not None
-                    ]
-                    for each in some
-                ]
-                if any(known):
-                    last = _plot(axes, [points for points in known if points], color=shade, linestyle=line, marker="o")
-                    ends.append((last, some[0].row, shade, line))
+            ends += _plot_rows(axes, together, over_layers, marker="o")
             if bottom is not None:
                 top = axes.get_ylim()[1]
                 axes.set_ylim(bottom, top + 0.03 * (top - bottom))

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 from typing import IO
@@ -18,6 +17,7 @@ from rbnn.files import write_whole
 from rbnn.reproduce.plan import Run
 from rbnn.training.config import CONFIG_NAME, as_toml
 from rbnn.training.directory import OF_REPRODUCE
+from rbnn.training.stopping import signals_to
 
 OUTPUT, LOCK = OF_REPRODUCE
 PAUSE = 0.2
@@ -50,7 +50,7 @@ class Runner:
         self.share = max(1, self.threads // min(self.jobs, max(1, len(runs))))
         waiting = list(runs)
         failed: Complaints = []
-        with self._signals_forwarded():
+        with signals_to(self._forward):
             try:
                 while self.started or (waiting and not self.stopping):
                     while waiting and len(self.started) < self.jobs and not self.stopping:
@@ -106,18 +106,9 @@ class Runner:
         for one in self.started:
             one.process.send_signal(number)
 
-    @contextmanager
-    def _signals_forwarded(self) -> Iterator[None]:
-        def forward(number: int, frame: FrameType | None) -> None:
-            self.stopping = True
-            self._send(number)
-
-        before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        self.stopping = True
+        self._send(number)
 
 
 def _complaint(one: _Started) -> str:

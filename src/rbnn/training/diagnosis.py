@@ -1,5 +1,7 @@
 """Numbers that went wrong, found where they arose and named: gradients, outputs, signs that stand still."""
 
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,21 +34,15 @@ def broken_output(model: nn.Module, images: Tensor) -> str | None:
             return name
     found: list[str] = []
 
-    def look(name: str) -> Any:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
-                found.append(f"the output of {name}")
-
-        return hook
+    def look(name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
+            found.append(f"the output of {name}")
 
     leaves = [(name, m) for name, m in model.named_modules() if name and not any(True for _ in m.children())]
-    leaves += [(name, layer) for name, layer in binary_layers(model)]
-    hooks = [module.register_forward_hook(look(name)) for name, module in leaves]
-    try:
+    with ExitStack() as hooks:
+        for name, module in [*leaves, *binary_layers(model)]:
+            hooks.enter_context(module.register_forward_hook(partial(look, name)))
         model(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return found[0] if found else None
 
 

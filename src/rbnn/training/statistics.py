@@ -1,6 +1,7 @@
 """Running statistics of batch norms, measured anew without changing what the network computes."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -22,14 +23,11 @@ def refresh_statistics(model: nn.Module, images: Iterable[Tensor]) -> None:
     batch's own, and the network would be another one there.
     """
     seen = {norm: _Moments() for norm in _norms(model)}
-    hooks = [norm.register_forward_pre_hook(moments.add) for norm, moments in seen.items()]
-    try:
-        with evaluation_mode(model):
-            for batch in images:
-                model(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as hooks, evaluation_mode(model):
+        for norm, moments in seen.items():
+            hooks.enter_context(norm.register_forward_pre_hook(moments.add))
+        for batch in images:
+            model(batch)
     for norm, moments in seen.items():
         if moments.count > 1:
             _set_statistics(norm, moments.mean, moments.variance)

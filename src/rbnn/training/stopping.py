@@ -2,10 +2,12 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+
+ENDING = signal.SIGINT, signal.SIGTERM
 
 
 @dataclass
@@ -25,15 +27,20 @@ def stop_on_signal() -> Iterator[Stop]:
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        for sent in before:
+        for sent in ENDING:
             signal.signal(sent, signal.default_int_handler)
         stop.asked = True
 
-    before = {sent: signal.getsignal(sent) for sent in (signal.SIGINT, signal.SIGTERM)}
-    for sent in before:
-        signal.signal(sent, ask)
-    try:
+    with signals_to(ask):
         yield stop
+
+
+@contextmanager
+def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """``handler`` for SIGINT and SIGTERM, inside the block."""
+    before = {sent: signal.signal(sent, handler) for sent in ENDING}
+    try:
+        yield
     finally:
-        for sent, handler in before.items():
-            signal.signal(sent, handler)
+        for sent, earlier in before.items():
+            signal.signal(sent, earlier)
