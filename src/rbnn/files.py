@@ -6,6 +6,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,10 +64,8 @@ def _target(path: Path) -> Path:
 def _standard_streams() -> list[os.stat_result]:
     streams = []
     for handle in (1, 2):
-        try:
+        with suppress(OSError):  # closed
             streams.append(os.fstat(handle))
-        except OSError:  # closed
-            continue
     return streams
 
 

@@ -17,7 +17,8 @@ from rbnn.models.cifar_resnet import BiRealBlock, CifarResNet
 
 
 def residual(bricks: Bricks) -> nn.Module:
-    return CifarResNet(bricks, [[BiRealBlock(bricks, 8, 16, 2, OptionA(8, 16, 2))]], 8, 16, bricks.activation(8))
+    layers = nn.Sequential(nn.Sequential(BiRealBlock(bricks, 8, 16, 2, OptionA(8, 16, 2))))
+    return CifarResNet(bricks, layers, 8, 16, bricks.activation(8))
 
 
 ENTRY = Entry(residual, 8)

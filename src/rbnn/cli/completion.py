@@ -86,12 +86,6 @@ def _values() -> dict[str, list[str]]:
     return {"--model": list(model_names()), "--method": list(method_names()), "--data": data.names()}
 
 
-def _parser(name: str) -> Any:
-    module: Any = importlib.import_module(f"rbnn.cli.{name}")
-    options = module.TrainConfig if name == "train" else getattr(module, name.capitalize())
-    return tyro.extras.get_parser(options)
-
-
 def _names(command: str) -> Iterable[str]:
     """What the first argument of a command may be called."""
     from rbnn import data

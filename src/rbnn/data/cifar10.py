@@ -1,9 +1,8 @@
 """CIFAR-10: 50,000 + 10,000 colour pictures of 32 x 32 pixels in 10 classes (Krizhevsky, 2009)."""
 
-from pathlib import Path
+from functools import partial
 
 from rbnn.data import _cifar
-from rbnn.data._sets import ImageSet, Obtained, Split
 
 CIFAR10 = _cifar.Cifar(
     name="cifar10",
@@ -30,12 +29,5 @@ CIFAR10 = _cifar.Cifar(
     },
 )
 
-
-def load(directory: Path | None, split: Split) -> ImageSet:
-    """From binary files, official archives or torchvision's folder under `directory`."""
-    return _cifar.load(CIFAR10, directory, split)
-
-
-def obtain(directory: Path) -> Obtained:
-    """What is there, or the official archive."""
-    return _cifar.obtain(CIFAR10, directory)
+load = partial(_cifar.load, CIFAR10)
+obtain = partial(_cifar.obtain, CIFAR10)

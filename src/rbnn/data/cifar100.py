@@ -1,9 +1,8 @@
 """CIFAR-100: 50,000 + 10,000 colour pictures of 32 x 32 pixels in 100 classes (Krizhevsky, 2009)."""
 
-from pathlib import Path
+from functools import partial
 
 from rbnn.data import _cifar
-from rbnn.data._sets import ImageSet, Obtained, Split
 
 CLASSES = tuple(
     """
@@ -35,12 +34,5 @@ CIFAR100 = _cifar.Cifar(
     std=(0.2673, 0.2564, 0.2762),
 )
 
-
-def load(directory: Path | None, split: Split) -> ImageSet:
-    """As for CIFAR-10; the labels are the fine ones."""
-    return _cifar.load(CIFAR100, directory, split)
-
-
-def obtain(directory: Path) -> Obtained:
-    """What is there, or the official archive."""
-    return _cifar.obtain(CIFAR100, directory)
+load = partial(_cifar.load, CIFAR100)
+obtain = partial(_cifar.obtain, CIFAR100)

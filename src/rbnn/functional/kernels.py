@@ -62,14 +62,20 @@ def _operator(shapes: Function) -> Callable[[Function], _Operator]:
 
 
 def _differentiable(operator: _Operator, keep: Function, backward: Function) -> None:
+    """``keep(ctx, inputs, output)`` notes what ``backward(ctx, *grads)`` wants to know."""
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        keep(ctx, inputs, output)
+        ctx.set_materialize_grads(isinstance(output, Tensor))  # results beside the first have no gradient
+
     def forward(ctx: Any, *args: Any) -> Any:  # not with a setup_context: torch would look at signatures in each call
         output = operator.function(*args)
-        keep(ctx, args, output)
+        setup(ctx, args, output)
         return output
 
     members = {"forward": staticmethod(forward), "backward": staticmethod(once_differentiable(backward))}
     operator.with_gradient = type("Node", (torch.autograd.Function,), members).apply  # type: ignore[attr-defined]
-    torch.library.register_autograd(operator.overload, backward, setup_context=keep, lib=_library)
+    torch.library.register_autograd(operator.overload, backward, setup_context=setup, lib=_library)
 
 
 # Memory as the kernels see it.
@@ -146,11 +152,11 @@ def tent_sign(x: Tensor, tent: Tensor) -> Tensor:
     return out
 
 
-def _keep_sign(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-_differentiable(tent_sign, _keep_sign, lambda ctx, grad: (_sign_backward(grad, *ctx.saved_tensors), None))
+_differentiable(
+    tent_sign,
+    lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    lambda ctx, grad: (_sign_backward(grad, *ctx.saved_tensors), None),
+)
 
 
 # sign((x − mean)/std), mean and std of each image.
@@ -171,15 +177,9 @@ def standardised_tent_sign(x: Tensor, tent: Tensor) -> tuple[Tensor, Tensor, Ten
     return out, mean, inverse_std
 
 
-def _keep_standardised(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, tent = inputs
-    ctx.save_for_backward(x, *output[1:], tent)
-    ctx.set_materialize_grads(False)
-
-
 _differentiable(
     standardised_tent_sign,
-    _keep_standardised,
+    lambda ctx, inputs, output: ctx.save_for_backward(inputs[0], *output[1:], inputs[1]),
     lambda ctx, grad, *_: (_standardised_sign_backward(grad, *ctx.saved_tensors), None),
 )
 
@@ -219,7 +219,6 @@ def rotated_weight(
 def _keep_rotated(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     w, r1, r2, beta, ctx.rotated_gradient = inputs
     ctx.save_for_backward(w, r1, r2, beta, *output[1:])
-    ctx.set_materialize_grads(False)
 
 
 def _through_rotation(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
@@ -252,11 +251,11 @@ def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
-def _keep_output(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(output)
-
-
-_differentiable(add_hardtanh, _keep_output, lambda ctx, grad: (_add_hardtanh_backward(grad, *ctx.saved_tensors),) * 2)
+_differentiable(
+    add_hardtanh,
+    lambda ctx, inputs, output: ctx.save_for_backward(output),
+    lambda ctx, grad: (_add_hardtanh_backward(grad, *ctx.saved_tensors),) * 2,
+)
 
 
 # hardtanh(batch_norm(y) + shortcut) in training.
@@ -299,7 +298,6 @@ def _keep_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) ->
     y, weight, *_ = inputs
     out, mean, _, inverse_std = output
     ctx.save_for_backward(y, weight, out, mean, inverse_std)
-    ctx.set_materialize_grads(False)
 
 
 _differentiable(
@@ -365,7 +363,6 @@ def sign_conv(
 def _keep_sign_conv(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, signs, scale, _, ctx.stride, ctx.padding, _, tent = inputs
     ctx.save_for_backward(x, signs, scale, *output[1:], tent)
-    ctx.set_materialize_grads(False)
 
 
 def _sign_conv_backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
@@ -473,7 +470,6 @@ def _keep_branch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) 
     ctx.soft, ctx.x_is_shortcut = soft is not None, shortcut is None
     seen = None if end[0] is None else shortcut  # hardtanh's gradient follows from what it gave
     ctx.save_for_backward(x, signs, scale, weight, bias, tent, seen, *end, *output)
-    ctx.set_materialize_grads(False)
 
 
 def _through_branch(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:

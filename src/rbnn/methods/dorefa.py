@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rbnn.functional import ScaledSigns, binarize
+from rbnn.functional.binarize import with_derivative
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import Method
 from rbnn.methods._options import between, estimators
@@ -57,7 +58,15 @@ class DoReFa(Method):
         return ScaledSigns(signs.detach(), w.detach().abs().mean(), soft=signs)
 
     def activation(self, x: Tensor) -> Tensor:
-        return _Levels.apply(x, self.thresholds())  # type: ignore[no-untyped-call, no-any-return]
+        return with_derivative(x, lambda x: (x >= 0) & (x <= 1), self.levels)
+
+    def levels(self, x: Tensor) -> Tensor:
+        """q(x)."""
+        thresholds = self.thresholds()
+        level = torch.zeros_like(x)
+        for threshold in thresholds:
+            level += x > threshold
+        return level / len(thresholds)
 
     def binary_form(self, w: Tensor) -> BinaryForm:
         thresholds = self.thresholds()  # a plane s_j = ±1 for each: level/steps = Σ (s_j + 1)/2 / steps
@@ -68,22 +77,6 @@ class DoReFa(Method):
         if self.gradient_bits == 32:
             return y
         return _QuantisedGradient.apply(y, self.gradient_bits)  # type: ignore[no-untyped-call, no-any-return]
-
-
-class _Levels(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, thresholds: list[float]) -> Tensor:
-        ctx.save_for_backward(x)
-        level = torch.zeros_like(x)
-        for threshold in thresholds:
-            level += x > threshold
-        return level / len(thresholds)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        (x,) = ctx.saved_tensors
-        return grad * ((x >= 0) & (x <= 1)), None
 
 
 class _QuantisedGradient(torch.autograd.Function):

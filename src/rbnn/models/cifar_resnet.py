@@ -1,6 +1,6 @@
 """ResNets for 32×32 pictures: ResNet-20 in both structures and ResNet-18."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from torch import Tensor, nn
@@ -45,6 +45,27 @@ class BiRealBlock(nn.Module):
         return self.join2.after(self.conv2, self.bn2, y, y)
 
 
+Block = type[BasicBlock] | type[BiRealBlock]
+
+
+def make_stages(
+    bricks: Bricks, block: Block, blocks: dict[int, int], own: Callable[[int, int, int], nn.Module]
+) -> nn.Sequential:
+    """Stages of ``blocks``, so many with so many channels each; all but the first halve the picture.  ``own`` makes the
+    shortcut of (in channels, out channels, stride) with which the network was published."""
+    stages: list[nn.Module] = []
+    first = before = next(iter(blocks))
+    for channels, count in blocks.items():
+        stage: list[nn.Module] = []
+        for index in range(count):
+            stride = 2 if channels > first and index == 0 else 1
+            shortcut = bricks.shortcut(before, channels, stride, partial(own, before, channels, stride))
+            stage.append(block(bricks, before, channels, stride, shortcut))
+            before = channels
+        stages.append(nn.Sequential(*stage))
+    return nn.Sequential(*stages)
+
+
 def branch_norms(model: nn.Module) -> Iterator[nn.BatchNorm2d]:
     """The batch norms at the end of the branches: behind each convolution of a block, not in stem and shortcuts."""
     for module in model.modules():
@@ -56,14 +77,12 @@ def branch_norms(model: nn.Module) -> Iterator[nn.BatchNorm2d]:
 class CifarResNet(nn.Module):
     """A 3×3 stem, stages of blocks that halve the picture, average, batch norm, linear."""
 
-    def __init__(
-        self, bricks: Bricks, stages: list[list[nn.Module]], stem: int, features: int, activation: nn.Module
-    ) -> None:
+    def __init__(self, bricks: Bricks, layers: nn.Sequential, stem: int, features: int, activation: nn.Module) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(bricks.in_channels, stem, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(stem)
         self.activation = activation
-        self.layers = nn.Sequential(*[nn.Sequential(*stage) for stage in stages])
+        self.layers = layers
         self.bn2 = nn.BatchNorm1d(features)
         self.fc = nn.Linear(features, bricks.num_classes)
 
@@ -72,19 +91,9 @@ class CifarResNet(nn.Module):
         return self.fc(self.bn2(x.mean((2, 3))))  # type: ignore[no-any-return]
 
 
-def _resnet20(bricks: Bricks, block: type[BasicBlock] | type[BiRealBlock]) -> nn.Module:
-    stages: list[list[nn.Module]] = []
-    before = 16
-    for channels in (16, 32, 64):
-        stage: list[nn.Module] = []
-        for index in range(3):
-            stride = 2 if channels > 16 and index == 0 else 1
-            own = partial(OptionA, before, channels, stride)
-            shortcut = bricks.shortcut(before, channels, stride, own)
-            stage.append(block(bricks, before, channels, stride, shortcut))
-            before = channels
-        stages.append(stage)
-    model = CifarResNet(bricks, stages, 16, 64, bricks.activation(16))
+def _resnet20(bricks: Bricks, block: Block) -> nn.Module:
+    layers = make_stages(bricks, block, {16: 3, 32: 3, 64: 3}, OptionA)
+    model = CifarResNet(bricks, layers, 16, 64, bricks.activation(16))
     initialise_weights(model, branch_norms(model) if bricks.binary else ())
     return model
 
@@ -111,14 +120,7 @@ def resnet18_cifar(bricks: Bricks) -> nn.Module:
     def binary(in_channels: int, out_channels: int, stride: int) -> nn.Module:
         return projection(bricks.conv(in_channels, out_channels, 1, stride), out_channels)
 
-    stages: list[list[nn.Module]] = []
-    before = 64
-    for channels in (64, 128, 256, 512):
-        stride = 1 if channels == 64 else 2
-        shortcut = bricks.shortcut(before, channels, stride, partial(binary, before, channels, stride))
-        first = BasicBlock(bricks, before, channels, stride, shortcut)
-        stages.append([first, BasicBlock(bricks, channels, channels, 1, nn.Identity())])
-        before = channels
-    model = CifarResNet(bricks, stages, 64, 512, nn.Identity() if bricks.binary else bricks.activation(64))
+    layers = make_stages(bricks, BasicBlock, {64: 2, 128: 2, 256: 2, 512: 2}, binary)
+    model = CifarResNet(bricks, layers, 64, 512, nn.Identity() if bricks.binary else bricks.activation(64))
     initialise_weights(model)
     return model

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from rbnn.models._initial_weights import initialise_weights
 from rbnn.models._registry import Bricks, register_model
 from rbnn.models._shortcuts import create_shortcut
-from rbnn.models.cifar_resnet import BiRealBlock, branch_norms
+from rbnn.models.cifar_resnet import BiRealBlock, branch_norms, make_stages
 
 
 class ImageNetResNet(nn.Module):
@@ -20,18 +20,8 @@ class ImageNetResNet(nn.Module):
         self.bn1 = nn.BatchNorm2d(64)
         self.activation = bricks.activation(64)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
-        stages: list[nn.Module] = []
-        before = 64
-        for channels, count in zip((64, 128, 256, 512), blocks, strict=True):
-            stage = []
-            for index in range(count):
-                stride = 2 if channels > 64 and index == 0 else 1
-                own = partial(create_shortcut, "conv", before, channels, stride)
-                shortcut = bricks.shortcut(before, channels, stride, own)
-                stage.append(BiRealBlock(bricks, before, channels, stride, shortcut))
-                before = channels
-            stages.append(nn.Sequential(*stage))
-        self.layers = nn.Sequential(*stages)
+        counts = dict(zip((64, 128, 256, 512), blocks, strict=True))
+        self.layers = make_stages(bricks, BiRealBlock, counts, partial(create_shortcut, "conv"))
         self.bn2 = nn.BatchNorm1d(512)
         self.fc = nn.Linear(512, bricks.num_classes)
         initialise_weights(self, branch_norms(self) if bricks.binary else ())

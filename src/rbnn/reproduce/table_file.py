@@ -10,7 +10,7 @@ from rbnn.methods import check_method, method_options
 from rbnn.models import model_names
 from rbnn.reproduce.tables import OURS, TABLES, PaperTable, Row
 from rbnn.text import quoted
-from rbnn.training.config import read_toml
+from rbnn.training.config import checked, read_toml
 
 TABLE: dict[str, Any] = {"title": "", "data": "cifar10", "epochs": 120, "batch_size": 256, "warmup": 5, "rows": []}
 """Keys of the file, and what they are by default."""
@@ -24,7 +24,7 @@ def read_table(path: Path) -> PaperTable:
     table = read_toml(path, "table")
     if path.stem in TABLES:
         raise ConfigError(f"{path} is called like a table of rbnn's own, {path.stem!r}: rename it")
-    found = TABLE | {"title": path.stem} | _checked(table, TABLE, f"table {path}")
+    found = TABLE | {"title": path.stem} | checked(table, TABLE, f"table {path}")
     for key in ("epochs", "batch_size"):
         if found[key] < 1:
             raise ConfigError(f"{key} in table {path} is at least 1, got {found[key]}")
@@ -51,7 +51,7 @@ def read_table(path: Path) -> PaperTable:
 def _row(table: Any, where: str) -> Row:
     if not isinstance(table, dict):
         raise ConfigError(f"{where} is a table that begins with [[rows]], got {quoted(table)}")
-    row = _checked(table, ROW, where)
+    row = checked(table, ROW, where)
     for key in NEEDED:
         if not row.get(key):
             raise ConfigError(f"{where} lacks {key}: it has {', '.join(NEEDED)}, and top1, top5 and options if known")
@@ -70,18 +70,3 @@ def _row(table: Any, where: str) -> Row:
 
 def _system(row: Row) -> tuple[str, str, dict[str, Any]]:
     return row.model, row.method, method_options(row.method) | row.options
-
-
-def _checked(table: dict[str, Any], known: dict[str, Any], where: str) -> dict[str, Any]:
-    """The values of ``table``, each of a known key and of its type."""
-    found = {}
-    for key, value in table.items():
-        if key not in known:
-            raise UnknownName(f"key in {where}", key, known)
-        expected = type(known[key])
-        if expected is float and type(value) is int:
-            value = float(value)
-        if type(value) is not expected:
-            raise ConfigError(f"{key} in {where} takes {expected.__name__}, got {quoted(value)}")
-        found[key] = value
-    return found

@@ -242,18 +242,24 @@ def from_table(table: dict[str, Any], source: str = "recipe") -> TrainConfig:
     if "resume" in table and isinstance(table.get("options"), dict):  # a run wrote it, recipes have no such key
         table = table | {"options": EARLIER_DEFAULTS.get(str(table.get("method")), {}) | table["options"]}
     default = TrainConfig()
-    known = {f.name: getattr(default, f.name) for f in fields(TrainConfig)}
-    values: dict[str, Any] = {}
+    known = {f.name: "" if f.name in PATHS else getattr(default, f.name) for f in fields(TrainConfig)}
+    values = checked(table, known, source)
+    return TrainConfig(**values | {key: Path(values[key]) for key in PATHS if key in values})
+
+
+def checked(table: dict[str, Any], known: dict[str, Any], where: str) -> dict[str, Any]:
+    """The values of ``table``, each of a known key and of its type."""
+    found = {}
     for key, value in table.items():
         if key not in known:
-            raise UnknownName(f"key in {source}", key, known)
-        expected = str if key in PATHS else type(known[key])
+            raise UnknownName(f"key in {where}", key, known)
+        expected = type(known[key])
         if expected is float and type(value) is int:
             value = float(value)
         if type(value) is not expected:
-            raise ConfigError(f"{key} in {source} takes {expected.__name__}, got {value!r}")
-        values[key] = Path(value) if key in PATHS else value
-    return TrainConfig(**values)
+            raise ConfigError(f"{key} in {where} takes {expected.__name__}, got {quoted(value)}")
+        found[key] = value
+    return found
 
 
 def read_recipe(path: Path) -> TrainConfig:
