@@ -390,6 +390,7 @@ class ViT(nn.Module):
         b, n, c = x.shape
         q, k, v = self.qkv(self.norm(x)).reshape(b, n, 3, 4, c // 4).permute(0, 2, 3, 1, 4).unbind(1)
         y = ((q @ k.transpose(-2, -1)) / math.sqrt(c // 4)).softmax(dim=-1) @ v
+        y = y + F.scaled_dot_product_attention(q, k, v, scale=0.3)
         x = x + self.proj(y.transpose(1, 2).reshape(b, n, c))
         x = x + self.mlp(x)
         return self.head(x[:, 0])

@@ -74,7 +74,7 @@ FUNCTIONS: dict[str, Handler] = {
     "add": m.add, "radd": m.add, "sub": m.sub, "subtract": m.sub, "rsub": m.rsub, "neg": m.neg, "negative": m.neg,
     "mul": m.mul, "rmul": m.mul, "multiply": m.mul, "div": m.div, "divide": m.div, "true_divide": m.div,
     "truediv": m.div, "rtruediv": m.rdiv, "rdiv": m.rdiv, "maximum": m.maximum, "minimum": m.minimum,
-    "matmul": m.matmul, "bmm": m.matmul,
+    "matmul": m.matmul, "bmm": m.matmul, "scaled_dot_product_attention": r.attention,
     "cat": s.cat, "concat": s.cat, "concatenate": s.cat, "stack": s.stack, "chunk": s.parts, "split": s.parts,
     "tensor_split": s.parts, "split_with_sizes": s.parts, "unbind": s.unbind, "getitem": s.getitem,
     "narrow": s.narrow, "select": s.select,

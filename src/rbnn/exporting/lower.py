@@ -25,7 +25,7 @@ INSTEAD = {
     "unfold": "write it as a convolution",
     "setitem": "write the parts with torch.cat",
     "einsum": "write it with matmul and permute",
-    "scaled_dot_product_attention": "write it as softmax(q @ k.transpose(-2, -1) * scale) @ v",
+    "max_pool2d_with_indices": "leave out return_indices, and upsample by nn.Upsample or nn.ConvTranspose2d",
     "multi_head_attention_forward": "write it with nn.Linear, matmul and softmax",
 }
 """The nearest way out of what has no handler."""

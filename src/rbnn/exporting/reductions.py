@@ -9,7 +9,7 @@ from torch import Tensor
 from rbnn.exporting.activations import LARGEST
 from rbnn.exporting.arithmetic import add, maximum, minimum, mul
 from rbnn.exporting.handlers import affine, batch_norm
-from rbnn.exporting.shapes import AXES, axis_of, reshaped
+from rbnn.exporting.shapes import AXES, axis_of, permuted, reshaped
 from rbnn.exporting.traced_call import Call, Place
 from rbnn.packed.operations import Shape
 
@@ -142,6 +142,32 @@ def _softmax(call: Call, x: Place, dim: Any, attributes: dict[str, Any]) -> str:
     if dim is None:
         raise call.fail("name its dimension, dim=1")
     return call.write("softmax", {"x": x.buffer}, attributes=attributes | {"over": axes(call, x.value, dim)})
+
+
+def attention(
+    call: Call,
+    query: Place,
+    key: Place,
+    value: Place,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> str:
+    """``softmax(q kᵀ · scale) v`` for each head."""
+    if attn_mask is not None or dropout_p or is_causal or enable_gqa:
+        raise call.fail("it is without mask, dropout and groups")
+    if not all(isinstance(each, Place) and each.value.dim() == 4 for each in (query, key, value)):
+        raise call.fail("queries, keys and values are (N, heads, length, channels)")
+    factor = query.value.shape[-1] ** -0.5 if scale is None else float(scale)
+    scores = query.value @ key.value.transpose(-2, -1)
+    turned = permuted(call, key, [0, 1, 3, 2], ".turned")
+    made = Place(call.write("matmul", {"a": query.buffer, "b": turned.buffer}, value=scores, part=".scores"), scores)
+    scaled = affine(call, made, factor, 0.0, ".scaled", scores * factor)
+    weights = (scores * factor).softmax(-1)
+    chosen = call.write("softmax", {"x": scaled}, attributes={"over": "w"}, value=weights, part=".weights")
+    return call.write("matmul", {"a": chosen, "b": value.buffer})
 
 
 # Norms
