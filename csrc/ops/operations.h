@@ -60,7 +60,7 @@ Made make_local_norm(const Buffer& in, const Buffer& out, const LocalNorm& norm)
 
 enum class Resize { nearest, nearest_exact, bilinear, bicubic };
 // `scale`: output pixels for an input pixel, of height and width; empty: as the sizes say.
-Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, const std::vector<double>& scale);
+Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, const std::vector<double>& scale, Kept& kept);
 
 enum class Along { height, width, channels };
 Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Along axis);
@@ -73,7 +73,7 @@ Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size
 Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, float value);
 // Rows and columns of the picture in place of a value.
 enum class Mirror { reflect, replicate, circular };
-Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, Mirror mirror);
+Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, Mirror mirror, Kept& kept);
 Made make_constant(const Buffer& out, const float* values);
 
 }  // namespace rbnn

@@ -89,7 +89,9 @@ Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t
     });
 }
 
-Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, Mirror mirror) {
+Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, Mirror mirror,
+                       Kept& kept) {
+    kept.borders(out.height + out.width, 1);
     // Which row, or column, of the picture each of the output's is.
     const auto sources = [mirror](std::size_t side, std::size_t count, std::size_t margin) {
         std::vector<std::size_t> found;

@@ -13,11 +13,10 @@ namespace {
 class Cells {
 public:
     Cells(const Buffer& in, Axes over, std::size_t groups) : in_(in) {
-        const std::size_t channels = over.channels ? groups : in.channels, each = in.channels / channels;
-        for (std::size_t c = 0; c < in.channels; ++c) of_channel_.push_back(static_cast<std::uint32_t>(c / each));
-        column_ = over.width ? 0 : channels;
-        row_ = over.height ? 0 : channels * (over.width ? 1 : in.width);
-        count_ = channels * (over.width ? 1 : in.width) * (over.height ? 1 : in.height);
+        pixel_ = over.channels ? groups : in.channels;
+        column_ = over.width ? 0 : pixel_;
+        row_ = over.height ? 0 : pixel_ * (over.width ? 1 : in.width);
+        count_ = pixel_ * (over.width ? 1 : in.width) * (over.height ? 1 : in.height);
     }
     std::size_t count() const { return count_; }
     std::size_t values_of_each() const { return in_.values() / count_; }
@@ -25,18 +24,19 @@ public:
     // body(cell, place) for each value, in the order of memory.
     template <class Body>
     void over(const Workspace& work, const Body& body) const {
+        const std::size_t each = in_.channels / pixel_;
         std::size_t place = 0;
         for (std::size_t y = 0; y < in_.height; ++y)
             for (std::size_t x = 0; x < in_.width && !work.call.stop(in_.channels); ++x) {
                 const std::size_t first = y * row_ + x * column_;
-                for (std::size_t c = 0; c < in_.channels; ++c, ++place) body(first + of_channel_[c], place);
+                for (std::size_t cell = first; cell < first + pixel_; ++cell)
+                    for (const std::size_t end = place + each; place < end; ++place) body(cell, place);
             }
     }
 
 private:
     const Buffer& in_;
-    std::vector<std::uint32_t> of_channel_;
-    std::size_t row_, column_, count_;
+    std::size_t pixel_, row_, column_, count_;  // cells of a pixel, and from one row and column to the next; all of them
 };
 
 // An operation that keeps `numbers` doubles for each cell while it runs.

@@ -53,7 +53,8 @@ std::vector<Mix> mixes(std::size_t side, std::size_t count, Resize mode, bool al
 
 }  // namespace
 
-Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, const std::vector<double>& scale) {
+Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, const std::vector<double>& scale, Kept& kept) {
+    kept.borders(out.height + out.width, sizeof(Mix) / sizeof(double));
     const auto rows = mixes(in.height, out.height, mode, align, scale.empty() ? nullptr : &scale[0]);
     const auto columns = mixes(in.width, out.width, mode, align, scale.empty() ? nullptr : &scale[1]);
     return small([&in, &out, rows, columns](const Workspace& work) {

@@ -146,7 +146,7 @@ Made read_operation(const Reader& reader, const Kernels& k, Kept& kept) {
     };
     if (is({"binary_conv", "float_conv", "int8_conv"})) return read_convolution(reader, k, kept);
     if (is({"pack", "quantize", "affine", "activation"})) return read_elementwise(reader, k);
-    Made made = read_without_weights(reader, k);
+    Made made = read_without_weights(reader, k, kept);
     require(made != nullptr, "unknown kind");
     return made;
 }

@@ -139,7 +139,7 @@ Made read_normalised(const Reader& reader) {
     return make_standardize(in, out, over, groups, float_number("eps"));
 }
 
-Made read_resize(const Reader& reader) {
+Made read_resize(const Reader& reader, Kept& kept) {
     const Buffer &in = reader.input("x"), &out = reader.output("float");
     const auto size = reader.whole("size", 2, 1, kLargestSide, {});
     expect_shape(out, size[0], size[1], in.channels);
@@ -152,7 +152,7 @@ Made read_resize(const Reader& reader) {
     for (const double each : scale) require(each >= 0.99e-4 && each <= 1.01e4, "scale is out of range");
     require(!align || ((bilinear || bicubic) && scale.empty()), "corners cannot be aligned");
     return make_resize(in, out, bilinear ? Resize::bilinear : bicubic ? Resize::bicubic
-                                : mode == "nearest" ? Resize::nearest : Resize::nearest_exact, align, scale);
+                                : mode == "nearest" ? Resize::nearest : Resize::nearest_exact, align, scale, kept);
 }
 
 Made read_permute(const Reader& reader) {
@@ -211,7 +211,7 @@ Made read_slice(const Reader& reader) {
     return make_slice(in, out, start, step);
 }
 
-Made read_pad(const Reader& reader) {
+Made read_pad(const Reader& reader, Kept& kept) {
     const Buffer &in = reader.input("x"), &out = reader.output("float");
     const auto before = reader.whole("before", 3, 0, kLargestChannels, {}), after = reader.whole("after", 3, 0, kLargestChannels, {});
     expect_shape(out, before[0] + in.height + after[0], before[1] + in.width + after[1], before[2] + in.channels + after[2]);
@@ -224,7 +224,7 @@ Made read_pad(const Reader& reader) {
                 "unknown mode, or a padding that is too wide");
     }
     return make_mirrored_pad(in, out, before, mode == "reflect" ? Mirror::reflect
-                                              : mode == "circular" ? Mirror::circular : Mirror::replicate);
+                                              : mode == "circular" ? Mirror::circular : Mirror::replicate, kept);
 }
 
 Made read_constant(const Reader& reader) {
@@ -234,7 +234,7 @@ Made read_constant(const Reader& reader) {
 
 }  // namespace
 
-Made read_without_weights(const Reader& reader, const Kernels& k) {
+Made read_without_weights(const Reader& reader, const Kernels& k, Kept& kept) {
     const std::string& kind = reader.spec.kind;
     const auto is = [&](std::initializer_list<const char*> kinds) {
         return std::any_of(kinds.begin(), kinds.end(), [&](const char* each) { return kind == each; });
@@ -246,12 +246,12 @@ Made read_without_weights(const Reader& reader, const Kernels& k) {
         return read_adaptive_pool(reader, k, reader.whole("size", 2, 1, kLargestSide, {}));
     if (is({"mean", "reduce"})) return read_reduction(reader, k);
     if (is({"softmax", "standardize", "local_norm"})) return read_normalised(reader);
-    if (is({"resize"})) return read_resize(reader);
+    if (is({"resize"})) return read_resize(reader, kept);
     if (is({"concat"})) return read_concat(reader);
     if (is({"reshape"})) return read_reshape(reader);
     if (is({"permute"})) return read_permute(reader);
     if (is({"slice"})) return read_slice(reader);
-    if (is({"pad"})) return read_pad(reader);
+    if (is({"pad"})) return read_pad(reader, kept);
     if (is({"constant"})) return read_constant(reader);
     return nullptr;
 }

@@ -12,6 +12,6 @@ void expect_no_more_bits(const std::uint8_t* data, std::size_t rows, std::size_t
 void expect_shape(const Buffer& out, std::size_t height, std::size_t width, std::size_t channels);
 
 // Null for a kind that is none of them.
-Made read_without_weights(const Reader& reader, const Kernels& k);
+Made read_without_weights(const Reader& reader, const Kernels& k, Kept& kept);
 
 }  // namespace rbnn

@@ -200,3 +200,16 @@ assert np.array_equal(*answers)
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_tables_of_sizes_are_limited() -> None:
+    """A file of some kilobytes must not make the engine keep gigabytes of rows to be mixed."""
+    buffers = {"image": Buffer("float", (1, 1, 1))} | {f"{i}": Buffer("float", (1 << 14, 1, 1)) for i in range(500)}
+    resized = [
+        Operation("resize", f"{i}", {"x": "image"}, {"float": f"{i}"}, {}, {"size": [1 << 14, 1], "mode": "bilinear"})
+        for i in range(500)
+    ]
+    few = Session(Graph(Input("image"), "0", buffers, resized[:9]))
+    assert few(np.ones((1, 1, 1, 1), np.float32)).shape == (1, 1, 1 << 14, 1)
+    with pytest.raises(PackError, match="more than 67108864 numbers in their tables"):
+        Session(Graph(Input("image"), "0", buffers, resized))
