@@ -251,7 +251,7 @@ def variant(name: str) -> Graph:
         (["predict", "picture.png", "picture.png"], "picture.png is not a readable checkpoint"),
         (["predict", "image-folder", "picture.png"], "image-folder holds neither best.pt nor last.pt"),
         (["predict", "unnormalised.rbnn", "picture.png"], "does not say how pictures are normalised"),
-        (["predict", "map.rbnn", "picture.png"], "answers with a map, not with classes"),
+        (["predict", "map.rbnn", "picture.png"], "answers with maps or several tensors, not with classes"),
         (["predict", "oblong.rbnn", "picture.png"], "takes pictures of 8×9, and only square ones"),
         (["eval", "none.rbnn"], "none.rbnn: no such file"),
         (["eval", "net.rbnn"], "net.rbnn does not know its data set: add --data NAME"),
