@@ -29,7 +29,7 @@ def test_it_says_what_this_machine_is(rbnn: Rbnn) -> None:
         "name": "numpy", "version": np.__version__, "needed": ">=1.26", "extra": "", "trouble": None
     }  # fmt: skip
     assert packages["torch"]["extra"] == "train"
-    assert packages["onnxruntime"]["extra"] == "bench"
+    assert packages["onnxruntime"]["extra"] == "onnx"
     assert [each["name"] for each in found["extras"]] == list(doctor.PURPOSES)
 
 
@@ -57,7 +57,7 @@ def test_what_is_missing_is_said_with_what_it_is_for(rbnn: Rbnn, monkeypatch: py
     assert "To run packed networks" not in answer.out
     found = json.loads(rbnn("doctor", "--json").out)
     complete = {each["name"]: each["complete"] for each in found["extras"]}
-    assert (complete[""], complete["train"], complete["bench"]) == (True, False, False)
+    assert (complete[""], complete["train"], complete["onnx"], complete["bench"]) == (True, False, False, False)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from rbnn.errors import RbnnError
 PURPOSES = {
     "": "run packed networks: predict, eval, info",
     "train": "train, export and report",
+    "onnx": "write ONNX files: export --onnx",
     "bench": "compare with other engines: bench",
     "examples": "run the examples with other training loops",
 }
@@ -57,11 +58,7 @@ def examine() -> dict[str, Any]:
 
     packages = _packages()
     extras = [
-        {
-            "name": extra,
-            "purpose": purpose,
-            "complete": not any(each["trouble"] for each in packages if each["extra"] in ("", extra)),
-        }
+        {"name": extra, "purpose": purpose, "complete": not _lacking(packages, extra)}
         for extra, purpose in PURPOSES.items()
     ]
     return {
@@ -132,6 +129,14 @@ def _packages() -> list[dict[str, Any]]:
     return list(asked.values())
 
 
+def _lacking(packages: list[dict[str, Any]], extra: str) -> list[dict[str, Any]]:
+    """What an extra needs and does not find: its own packages, and those of the extras that it includes."""
+    asked = metadata.requires("rbnn") or []
+    inside = [re.match(rf"rbnn\[([\w,]+)\]\s*;.*extra\s*==\s*['\"]{extra}['\"]", line) for line in asked]
+    included = {name for each in inside if each for name in each[1].split(",")}
+    return [each for each in packages if each["trouble"] and each["extra"] in {extra, *included}]
+
+
 def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
@@ -184,8 +189,7 @@ def _print(found: dict[str, Any]) -> None:
         if not extra["complete"]:
             lacking = [
                 f"{each['name']} {'is missing' if each['trouble'] == 'missing' else 'is ' + each['trouble']}"
-                for each in found["packages"]
-                if each["extra"] == extra["name"] and each["trouble"]
+                for each in _lacking(found["packages"], extra["name"])
             ]
             install = f"rbnn[{extra['name']}]" if extra["name"] else "rbnn"
             console.print(f"To {extra['purpose']}: pip install '{install}' ({', '.join(lacking)})", markup=False)
