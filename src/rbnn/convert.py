@@ -206,14 +206,18 @@ _SEEN_THROUGH_MODULES = (
     nn.AdaptiveMaxPool2d, nn.Dropout1d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d,
     nn.ZeroPad1d, nn.ZeroPad2d, nn.Unflatten, nn.PixelShuffle, nn.ChannelShuffle,
 )  # fmt: skip
-_SEEN_THROUGH_FUNCTIONS = {
-    torch.flatten, torch.cat, torch.max_pool2d, torch.dropout, torch.reshape, torch.mean,
-    F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.dropout, F.dropout2d, F.pad,
-    F.max_pool1d, F.avg_pool1d, F.adaptive_avg_pool1d, F.adaptive_max_pool1d, torch.max_pool1d, torch.avg_pool1d,
+_SEEN_THROUGH: dict[str, set[Any]] = {
+    "call_function": {
+        torch.flatten, torch.cat, torch.max_pool2d, torch.dropout, torch.reshape, torch.mean,
+        F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.dropout, F.dropout2d, F.pad,
+        F.max_pool1d, F.avg_pool1d, F.adaptive_avg_pool1d, F.adaptive_max_pool1d, torch.max_pool1d, torch.avg_pool1d,
+    },
+    "call_method": {"flatten", "view", "reshape", "contiguous", "mean", "permute", "transpose", "squeeze", "to"},
 }  # fmt: skip
-_SEEN_THROUGH_METHODS = {"flatten", "view", "reshape", "contiguous", "mean", "permute", "transpose", "squeeze", "to"}
-_RELU_FUNCTIONS = {F.relu, F.relu6, torch.relu, torch.relu_, F.relu_}
-_RELU_METHODS = {"relu", "relu_"}
+_RELUS: dict[str, set[Any]] = {
+    "call_function": {F.relu, F.relu6, torch.relu, torch.relu_, F.relu_},
+    "call_method": {"relu", "relu_"},
+}
 
 
 class _Tracer(fx.Tracer):
@@ -280,13 +284,7 @@ def _feeding(node: fx.Node, model: nn.Module) -> Iterator[str | None]:
         module = model.get_submodule(str(source.target)) if source.op == "call_module" else None
         if isinstance(module, nn.ReLU | nn.ReLU6):
             yield str(source.target)
-        elif (source.op == "call_function" and source.target in _RELU_FUNCTIONS) or (
-            source.op == "call_method" and source.target in _RELU_METHODS
-        ):
+        elif source.target in _RELUS.get(source.op, ()):
             yield None
-        elif (
-            isinstance(module, _SEEN_THROUGH_MODULES)
-            or (source.op == "call_function" and source.target in _SEEN_THROUGH_FUNCTIONS)
-            or (source.op == "call_method" and source.target in _SEEN_THROUGH_METHODS)
-        ):
+        elif isinstance(module, _SEEN_THROUGH_MODULES) or source.target in _SEEN_THROUGH.get(source.op, ()):
             yield from _feeding(source, model)

@@ -4,9 +4,9 @@ import json
 import os
 import sys
 from dataclasses import dataclass, field
-from functools import partial
+from operator import methodcaller
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -188,11 +188,7 @@ def _write(options: Reproduce, summary: dict[str, Any]) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     name = f"{summary['table']}{suffix(options.options)}"
     for ending, text in (("md", markdown(summary)), ("json", json.dumps(summary, indent=2) + "\n")):
-        write_whole(options.out / f"{name}.{ending}", partial(_put, text))
-
-
-def _put(text: str, file: BinaryIO) -> None:
-    file.write(text.encode())
+        write_whole(options.out / f"{name}.{ending}", methodcaller("write", text.encode()))
 
 
 def _show(options: Reproduce, summary: dict[str, Any]) -> None:

@@ -81,12 +81,15 @@ def _differentiable(operator: _Operator, keep: Function, backward: Function) -> 
 # Memory as the kernels see it.
 
 
+def _single(t: Tensor) -> bool:
+    return t.device.type == "cpu" and t.dtype == torch.float32
+
+
 def fusable(*tensors: Tensor) -> bool:
     """Float32 on the CPU, at least one dimension beside the batch, dense, all in one memory order."""
     first = tensors[0]
     return all(
-        t.device.type == "cpu"
-        and t.dtype == torch.float32
+        _single(t)
         and t.dim() > 1
         and t.shape == first.shape
         and t.stride() == first.stride()
@@ -97,12 +100,7 @@ def fusable(*tensors: Tensor) -> bool:
 
 def channels_last(t: Tensor) -> bool:
     """Pictures in float32 on the CPU, each pixel's channels side by side."""
-    return (
-        t.device.type == "cpu"
-        and t.dtype == torch.float32
-        and t.dim() == 4
-        and t.is_contiguous(memory_format=torch.channels_last)
-    )
+    return _single(t) and t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last)
 
 
 def _run(kernel: Function, *args: Any) -> None:

@@ -211,3 +211,12 @@ class Method(nn.Module, ABC):
         super()._load_from_state_dict(  # type: ignore[no-untyped-call]
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, *rest
         )
+
+
+class SignInputs(Method):
+    """A method whose inputs are plain signs, with an ``estimator`` for their derivative."""
+
+    estimator: str
+
+    def binarization(self) -> Binarization:
+        return Binarization(self.derivative(self.estimator))

@@ -2,14 +2,14 @@
 
 from torch import Tensor
 
-from rbnn.functional import Binarization, ScaledSigns, binarize, mean_magnitude
-from rbnn.methods._method import Method
+from rbnn.functional import ScaledSigns, binarize, mean_magnitude
+from rbnn.methods._method import SignInputs
 from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
 
 
 @register_method("bi-real")
-class BiReal(Method):
+class BiReal(SignInputs):
     """Signs times the mean magnitude of each filter, the activation's gradient a piecewise polynomial.
 
         forward   α sign(w) ⊛ sign(x),   α_o = mean|w_o|, a constant in the backward pass
@@ -35,6 +35,3 @@ class BiReal(Method):
     def weight(self, w: Tensor) -> ScaledSigns:
         signs, scale = binarize(w, self.derivative(self.weight_estimator)), mean_magnitude(w.detach())
         return ScaledSigns(signs, scale) if self.gradient == "paper" else ScaledSigns(signs.detach(), scale, soft=signs)
-
-    def binarization(self) -> Binarization:
-        return Binarization(self.derivative(self.estimator))

@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import Binarization, ScaledSigns, binarize
-from rbnn.methods._method import Method
+from rbnn.functional import ScaledSigns, binarize
+from rbnn.methods._method import SignInputs
 from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
 
 
 @register_method("bnn")
-class BNN(Method):
+class BNN(SignInputs):
     """Plain signs, no scale; latent weights are kept in [−1, 1].
 
         forward   sign(w) ⊛ sign(x)
@@ -31,9 +31,6 @@ class BNN(Method):
 
     def weight(self, w: Tensor) -> ScaledSigns:
         return ScaledSigns(binarize(w, self.derivative(self.weight_estimator)))
-
-    def binarization(self) -> Binarization:
-        return Binarization(self.derivative(self.estimator))
 
     @torch.no_grad()
     def after_step(self, w: Tensor) -> None:

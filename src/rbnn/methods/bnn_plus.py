@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from rbnn.functional import Binarization, ScaledSigns, binarize, mean_magnitude, per_filter
-from rbnn.methods._method import Method
+from rbnn.functional import ScaledSigns, binarize, mean_magnitude, per_filter
+from rbnn.methods._method import SignInputs
 from rbnn.methods._options import between, estimators, one_of
 from rbnn.methods._registry import register_method
 
@@ -12,7 +12,7 @@ SMALLEST_SCALE = 1e-4
 
 
 @register_method("bnn+")
-class BNNPlus(Method):
+class BNNPlus(SignInputs):
     """Signs times a learned scale, and a penalty that draws the magnitudes of the weights to that scale.
 
         forward   α sign(w) ⊛ sign(x),   α learned
@@ -53,9 +53,6 @@ class BNNPlus(Method):
 
     def weight(self, w: Tensor) -> ScaledSigns:
         return ScaledSigns(binarize(w, self.derivative(self.weight_estimator)), self.alpha)
-
-    def binarization(self) -> Binarization:
-        return Binarization(self.derivative(self.estimator))
 
     def penalty(self, w: Tensor) -> Tensor | None:
         distance = w.abs() - per_filter(self.alpha, w)

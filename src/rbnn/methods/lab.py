@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from rbnn.functional import Binarization, ScaledSigns, in_single, sign, whole
-from rbnn.methods._method import Method
+from rbnn.functional import ScaledSigns, in_single, sign, whole
+from rbnn.methods._method import SignInputs
 from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
 
@@ -15,7 +15,7 @@ FLOOR = 1e-8
 
 
 @register_method("lab")
-class LAB(Method):
+class LAB(SignInputs):
     """Signs times one scale per layer, weighted by the curvature of the loss.
 
         forward   α sign(w) ⊛ sign(x),   α = Σ d|w| / Σ d,   d = √v + 1e-8
@@ -45,9 +45,6 @@ class LAB(Method):
 
     def weight(self, w: Tensor) -> ScaledSigns:
         return ScaledSigns(sign(w), self.scale(w), soft=w)
-
-    def binarization(self) -> Binarization:
-        return Binarization(self.derivative(self.estimator))
 
     @torch.no_grad()
     def after_step(self, w: Tensor) -> None:

@@ -5,15 +5,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rbnn.functional import Binarization, ScaledSigns, binarize, mean_magnitude
+from rbnn.functional import ScaledSigns, binarize, mean_magnitude
 from rbnn.methods._form import BinaryForm
-from rbnn.methods._method import Method
+from rbnn.methods._method import SignInputs
 from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
 
 
 @register_method("xnor-net")
-class XNORNet(Method):
+class XNORNet(SignInputs):
     """Signs times the mean magnitude of each filter.
 
         forward   α sign(w) ⊛ sign(x),  α_o = mean|w_o|
@@ -54,9 +54,6 @@ class XNORNet(Method):
             # What after_step leaves of a step in one weight is 1 − 1/C of it.
             soft = soft * (w[0].numel() * (1 - 1 / w.shape[1] if w.shape[1] > 1 else 1))
         return ScaledSigns(signs, scale, soft=soft)
-
-    def binarization(self) -> Binarization:
-        return Binarization(self.derivative(self.estimator))
 
     def output(self, y: Tensor, x: Tensor) -> Tensor:
         return y * self.magnitudes(x) if self.k_map else y

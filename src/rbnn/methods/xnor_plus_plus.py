@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from rbnn.errors import ConfigError, NotBinary
-from rbnn.functional import Binarization, ScaledSigns, binarize, mean_magnitude
+from rbnn.functional import ScaledSigns, binarize, mean_magnitude
 from rbnn.methods._form import BinaryForm
-from rbnn.methods._method import Method
+from rbnn.methods._method import Method, SignInputs
 from rbnn.methods._options import estimators, one_of
 from rbnn.methods._registry import register_method
 
@@ -16,7 +16,7 @@ CASES = (1, 2, 3, 4)
 
 
 @register_method("xnor++")
-class XNORPlusPlus(Method):
+class XNORPlusPlus(SignInputs):
     """A learned scale for each output channel and position, in place of XNOR-Net's computed ones.
 
         forward   Γ ⊙ (sign(w) ⊛ sign(x))
@@ -75,9 +75,6 @@ class XNORPlusPlus(Method):
 
     def weight(self, w: Tensor) -> ScaledSigns:
         return ScaledSigns(binarize(w, self.derivative(self.estimator)), self.alpha)
-
-    def binarization(self) -> Binarization:
-        return Binarization(self.derivative(self.estimator))
 
     def output(self, y: Tensor, x: Tensor) -> Tensor:
         if self.case == 1:

@@ -4,7 +4,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rbnn.errors import UnknownName
 from rbnn.functional import BranchEnd, add_hardtanh, norm_add_hardtanh, norm_add_hardtanh_possible
 from rbnn.nn import BinaryConv2d, has_hooks
 
@@ -31,8 +30,6 @@ class RPReLU(nn.Module):
 def create_activation(name: str, channels: int, binary: bool) -> nn.Module:
     """The activation called ``name`` for so many channels.  A float twin has ReLU where the binary network has
     hardtanh, and also where that has none: without any it would be one linear map."""
-    if name not in ACTIVATIONS:
-        raise UnknownName("activation", name, ACTIVATIONS)
     if name == "prelu":
         return nn.PReLU(channels, SLOPE)
     if name == "rprelu":
