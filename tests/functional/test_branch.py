@@ -24,6 +24,7 @@ from rbnn.functional import (
     standardise,
 )
 from rbnn.functional.estimators import Tent
+from rbnn.models._after_add import Join
 from rbnn.nn import BinaryConv2d
 
 TENT = Tent(peak=1.3, slope=0.7, support=1.4)
@@ -143,14 +144,16 @@ def test_every_instruction_set_gives_the_same_branch(kernels: str, monkeypatch: 
 
 
 def test_a_layer_that_is_listened_to_or_has_an_output_of_its_own_is_called() -> None:
-    x, norm = numbers(1, 2, 8, 5, 5), nn.BatchNorm2d(8)
+    x, norm, join = numbers(1, 2, 8, 5, 5).requires_grad_(), nn.BatchNorm2d(8), Join(nn.Hardtanh())
     layer, heard = BinaryConv2d(8, 8, 3, padding=1, bias=False), list[object]()
     layer.method.begin_epoch(layer.weight, 0, 2)
     assert layer.branch(x, norm, x, BranchEnd()) is not None
     for listen in (layer.register_forward_hook, layer.register_forward_pre_hook, layer.register_full_backward_hook):
         handle = listen(lambda *args: heard.append(args))
-        assert layer.branch(x, norm, x, BranchEnd()) is None
+        join.after(layer, norm, x, x).sum().backward()  # type: ignore[no-untyped-call]
+        assert len(heard) == 1
         handle.remove()
+        heard.clear()
     layer.set_method("xnor-net", {"k_map": True})
     assert layer.branch(x, norm, x, BranchEnd()) is None
     assert layer.eval().branch(x, norm, x, BranchEnd()) is None
