@@ -89,7 +89,10 @@ def rewritten_checkpoint(change: Callable[[dict[str, Any]], Any]) -> Callable[[P
 
 
 def of_version_9(path: Path) -> None:
-    path.write_bytes(path.read_bytes().replace(b'"rbnn.version":"2"', b'"rbnn.version":"9"'))
+    now = b'"rbnn.version":"%d"' % packfile.VERSION
+    written = path.read_bytes()
+    assert now in written
+    path.write_bytes(written.replace(now, b'"rbnn.version":"9"'))
 
 
 def rewritten_packed(change: Change) -> Callable[[Path], object]:
