@@ -63,3 +63,10 @@ def test_what_cannot_be_exported(rbnn: Rbnn, run_directory: Path, tmp_path: Path
     answer = rbnn("export", run_directory, "-o", tmp_path / "net.rbnn", "--images", "0")
     assert "--images takes 1 to 100" in answer.err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_loop_of_links_is_one_sentence(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    said = rbnn("export", run_directory, "-o", loop / "net.rbnn")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1), said

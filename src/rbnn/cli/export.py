@@ -1,6 +1,7 @@
 """`rbnn export`: pack a trained network into a file of bits or write it as ONNX, compared layer by layer first."""
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def _check_places(options: Export) -> None:
     places = [each for each in (options.output, options.onnx, options.qonnx) if each is not None]
     if not places:
         raise ConfigError("name a file to write: -o FILE, --onnx FILE or --qonnx FILE")
-    if len({each.resolve() for each in places}) < len(places):
+    if len({os.path.realpath(each) for each in places}) < len(places):
         raise ConfigError("-o, --onnx and --qonnx write different files: give each a name of its own")
     if options.output is not None:
         refuse_packed(options.net, "export takes a run directory or checkpoint, and a packed one without -o")
