@@ -57,7 +57,8 @@ float activate(const Finish& f, float v, std::size_t channel) {
             return v * gate / 6.0f;
         }
         case Activation::abs: return v < 0.0f ? -v : v;
-        default: return smooth(f, v);
+        // Where a vector reaches beyond the last channel there are zeros: 1/0 of nobody's value would count as an overflow.
+        default: return channel < f.channels ? smooth(f, v) : v;
     }
 }
 

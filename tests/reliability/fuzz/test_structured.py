@@ -104,3 +104,8 @@ def test_random_networks_under_sanitizers(tmp_path: Path) -> None:
     assert found is not None
     assert int(found[1]) == len(networks)
     assert int(found[2]) > len(networks) / 2
+
+
+def test_lanes_beyond_the_last_channel_do_not_overflow() -> None:
+    """A power of -1 in a picture whose channels are no whole vectors: what fills the vector is 0."""
+    judge(*case(2305))
