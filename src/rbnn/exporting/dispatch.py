@@ -1,6 +1,5 @@
 """Which handler takes which module and which function of torch."""
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -11,10 +10,8 @@ from rbnn.exporting import handlers as o
 from rbnn.exporting import reductions as r
 from rbnn.exporting import resizing as z
 from rbnn.exporting import shapes as s
+from rbnn.exporting.traced_call import Handler
 from rbnn.models import Join, OptionA, RPReLU
-
-Handler = Callable[..., Any]
-"""Gives the buffer of the result, or a list of buffers where torch gives several tensors."""
 
 MODULES: dict[type[nn.Module], Handler] = {
     nn.Conv1d: o.conv,

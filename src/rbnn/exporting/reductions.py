@@ -10,7 +10,7 @@ from rbnn.exporting.activations import LARGEST
 from rbnn.exporting.arithmetic import add, maximum, minimum, mul
 from rbnn.exporting.handlers import affine, batch_norm
 from rbnn.exporting.shapes import AXES, axis_of, permuted, reshaped
-from rbnn.exporting.traced_call import Call, Place
+from rbnn.exporting.traced_call import Call, Handler, Place
 from rbnn.packed.operations import Shape
 
 INDICES = ""
@@ -65,43 +65,38 @@ def amin(call: Call, x: Place, dim: Any = None, keepdim: bool = False) -> str:
     return _reduced(call, x, "reduce", {"how": "min"}, dim, call.result)
 
 
-def largest(call: Call, x: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:
-    """torch.max: of two tensors, or along a dimension; then the places come along, which nobody may read."""
-    other = named.get("other", dim)
-    if isinstance(other, Place | Tensor):
-        return maximum(call, x, other)
-    return [_reduced(call, x, "reduce", {"how": "max"}, dim, call.result[0]), INDICES]
+def _extreme(how: str, of_two: Handler) -> Handler:
+    """torch.max and torch.min: of two tensors, or along a dimension; then the places come along, which nobody may
+    read."""
+
+    def extreme(call: Call, x: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:
+        other = named.get("other", dim)
+        if isinstance(other, Place | Tensor):
+            return of_two(call, x, other)
+        return [_reduced(call, x, "reduce", {"how": how}, dim, call.result[0]), INDICES]
+
+    return extreme
 
 
-def smallest(call: Call, x: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:
-    other = named.get("other", dim)
-    if isinstance(other, Place | Tensor):
-        return minimum(call, x, other)
-    return [_reduced(call, x, "reduce", {"how": "min"}, dim, call.result[0]), INDICES]
+largest, smallest = _extreme("max", maximum), _extreme("min", minimum)
 
 
-def var(
-    call: Call,
-    x: Place,
-    dim: Any = None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-    *,
-    correction: int | None = None,
-) -> str:
-    return _spread(call, x, dim, 1 if correction is None and unbiased else correction or 0, 1.0)
+def _spread_to(power: float) -> Handler:
+    def spread(
+        call: Call,
+        x: Place,
+        dim: Any = None,
+        unbiased: bool = True,
+        keepdim: bool = False,
+        *,
+        correction: int | None = None,
+    ) -> str:
+        return _spread(call, x, dim, 1 if correction is None and unbiased else correction or 0, power)
+
+    return spread
 
 
-def std(
-    call: Call,
-    x: Place,
-    dim: Any = None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-    *,
-    correction: int | None = None,
-) -> str:
-    return _spread(call, x, dim, 1 if correction is None and unbiased else correction or 0, 0.5)
+var, std = _spread_to(1.0), _spread_to(0.5)
 
 
 def _spread(call: Call, x: Place, dim: Any, correction: int, power: float) -> str:
@@ -130,18 +125,16 @@ def _spread(call: Call, x: Place, dim: Any, correction: int, power: float) -> st
     return reshaped(call, Place(made, kept), call.result)
 
 
-def softmax(call: Call, x: Place, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> str:
-    return _softmax(call, x, dim, {})
+def _softmax(**attributes: Any) -> Handler:
+    def over(call: Call, x: Place, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> str:
+        if dim is None:
+            raise call.fail("name its dimension, dim=1")
+        return call.write("softmax", {"x": x.buffer}, attributes=attributes | {"over": axes(call, x.value, dim)})
+
+    return over
 
 
-def log_softmax(call: Call, x: Place, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> str:
-    return _softmax(call, x, dim, {"log": True})
-
-
-def _softmax(call: Call, x: Place, dim: Any, attributes: dict[str, Any]) -> str:
-    if dim is None:
-        raise call.fail("name its dimension, dim=1")
-    return call.write("softmax", {"x": x.buffer}, attributes=attributes | {"over": axes(call, x.value, dim)})
+softmax, log_softmax = _softmax(), _softmax(log=True)
 
 
 def attention(

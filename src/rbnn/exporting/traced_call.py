@@ -11,6 +11,10 @@ from rbnn.errors import ExportError
 from rbnn.exporting.draft import Array, Draft, TorchValue, picture_shape
 from rbnn.packed.operations import Operation, Shape
 
+Handler = Callable[..., Any]
+"""Takes a call and its arguments; gives the buffer of the result, or a list of buffers where torch gives several
+tensors."""
+
 
 @dataclass(frozen=True)
 class Place:
