@@ -1,9 +1,12 @@
 """Networks as people write them, float and binarized: the packed file answers like torch, in the same shapes."""
 
+import tempfile
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from test_user_networks import random_norms
@@ -14,14 +17,22 @@ import rbnn
 from rbnn.errors import NotBinary
 from rbnn.packed import file as packfile
 from rbnn.packed import oracle
+from rbnn.packed.export_report import ExportReport
+from rbnn.packed.graph import Graph
 from rbnn.packed.session import Session
+from rbnn.translating.onnx_check import run, standard
+from rbnn.translating.onnx_file import write
+
+every_network = pytest.mark.parametrize(
+    ("name", "binary"), [(name, binary) for name in ZOO for binary in (False, True)]
+)  # each is exported once, for two tests
 
 
-@pytest.mark.parametrize("binary", [False, True], ids=["float", "binary"])
-@pytest.mark.parametrize("name", ZOO)
-def test_the_file_answers_like_torch(tmp_path: Path, name: str, binary: bool) -> None:
+@cache
+def exported(name: str, binary: bool) -> tuple[nn.Module, Graph, ExportReport] | None:
+    """The network, packed and what was said of that; None where nothing of it is binary."""
     torch.manual_seed(1)
-    model, path = ZOO[name]().eval(), tmp_path / "net.rbnn"
+    model = ZOO[name]().eval()
     random_norms(model)
     if binary:
         try:
@@ -29,16 +40,26 @@ def test_the_file_answers_like_torch(tmp_path: Path, name: str, binary: bool) ->
                 warnings.simplefilter("ignore")  # about ReLUs
                 rbnn.binarize_(model, method="bnn")
         except NotBinary:  # nothing between its first and its last layer
-            return
-    report = rbnn.export(model, path, torch.randn(2, 3, 13, 11))
+            return None
+    with tempfile.TemporaryDirectory() as folder:
+        report = rbnn.export(model, Path(folder) / "net.rbnn", torch.randn(2, 3, 13, 11))
+        return model, packfile.read(report.path), report
+
+
+@every_network
+def test_the_file_answers_like_torch(name: str, binary: bool) -> None:
+    found = exported(name, binary)
+    if found is None:
+        return
+    model, graph, report = found
+    torch.manual_seed(2)  # whether it was exported just now or before
     x = torch.randn(3, 3, 13, 11)
     with torch.no_grad():
         wanted = model(x)
-    answer = Session(path)(x.numpy())
+    answer = Session(graph)(x.numpy())
     assert type(answer) is {list: tuple, torch.Tensor: np.ndarray}.get(type(wanted), type(wanted))
     if isinstance(wanted, dict):
         assert list(answer) == list(wanted)
-    graph = packfile.read(path)
     for ours, slow, theirs in zip(arrays(answer), arrays(oracle.run(graph, x.numpy())), arrays(wanted), strict=True):
         assert ours.shape == tuple(theirs.shape)
         largest = max(1.0, float(theirs.abs().max()))
@@ -46,6 +67,25 @@ def test_the_file_answers_like_torch(tmp_path: Path, name: str, binary: bool) ->
         assert (apart > 1e-4 * largest).sum() <= (1 if report.near_ties or binary else 0), report
         if not binary:
             np.testing.assert_allclose(slow, theirs, rtol=1e-3, atol=1e-4 * largest)
+
+
+@every_network
+def test_the_onnx_files_answer_like_the_packed_one(tmp_path: Path, name: str, binary: bool) -> None:
+    found = exported(name, binary)
+    if found is None:
+        return
+    _, graph, _ = found
+    torch.manual_seed(2)
+    images = torch.randn(2, 3, 13, 11).numpy()
+    answers = arrays(Session(graph)(images))
+    for qonnx in (False, True):
+        report = write(graph, tmp_path / "net.onnx", images, qonnx=qonnx)
+        got = run(standard(onnx.load(tmp_path / "net.onnx")), {"image": images})
+        for ours, theirs in zip(answers, got.values(), strict=True):
+            assert theirs.shape == ours.shape
+            largest = max(1.0, float(np.abs(ours).max()))
+            other = (np.abs(theirs - ours).reshape(len(images), -1).max(1) > 1e-4 * largest).sum()
+            assert other <= report.images_with_near_ties
 
 
 class Shuffled(nn.Module):

@@ -54,6 +54,10 @@ COMMANDS = {
     "info": Command(["info", "BAD"], "checkpoint"),
     "info of a packed file": Command(["info", "BAD"], "packed"),
     "export": Command(["export", "BAD", "-o", "out.rbnn"], "checkpoint"),
+    "export to ONNX": Command(["export", "BAD", "--onnx", "out.onnx"], "checkpoint"),
+    "export to ONNX of a packed file": Command(["export", "BAD", "--onnx", "out.onnx"], "packed"),
+    "export to QONNX": Command(["export", "BAD", "--qonnx", "out.onnx"], "checkpoint"),
+    "export to QONNX of a packed file": Command(["export", "BAD", "--qonnx", "out.onnx"], "packed"),
     "predict": Command(["predict", "BAD", "PICTURE"], "packed"),
     "predict by a checkpoint": Command(["predict", "BAD", "PICTURE"], "checkpoint"),
     "predict of a picture": Command(["predict", "NET", "BAD"], "picture"),
@@ -274,6 +278,8 @@ def without_rights(path: Path) -> None:
 OUTPUTS = {
     "train": ["train", "digits", *TRAIN[:-1], "OUT"],
     "export": ["export", "RUN", "-o", "OUT"],
+    "export to ONNX": ["export", "NET", "--onnx", "OUT"],
+    "export to QONNX": ["export", "RUN", "--qonnx", "OUT"],
     "report": ["report", "RUN", "-o", "OUT"],
     "report, its figures": ["report", "RUN", "-o", "out.html", "--figures", "OUT"],
     "import": ["import", "THEIRS", "-o", "OUT"],
@@ -286,7 +292,7 @@ PLACES: dict[str, Callable[[Path], object]] = {
     "a loop of links": lambda path: path.symlink_to(path.name),
     "a directory": lambda path: (path / "out").mkdir(parents=True),
 }
-FILES = {"export", "report", "import"}
+FILES = {"export", "export to ONNX", "export to QONNX", "report", "import"}
 """What is to be written there is a file; the others take a directory."""
 
 

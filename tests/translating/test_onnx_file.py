@@ -21,6 +21,7 @@ from rbnn.packed.graph import Graph, Input
 from rbnn.packed.operations import Buffer
 from rbnn.translating.onnx_check import run, standard
 from rbnn.translating.onnx_file import describe, noise, write
+from rbnn.translating.onnx_model import OnnxNetwork
 
 DIGITS = "resnet20-bireal-digits"
 
@@ -64,6 +65,7 @@ def test_whatever_names_a_network(tmp_path: Path) -> None:
 def test_what_is_known_of_pictures_and_classes_travels_along(tmp_path: Path) -> None:
     write(small_network(), tmp_path / "net.onnx", noise(small_network(), 2))
     assert metadata(tmp_path / "net.onnx") == {
+        "rbnn.answer": "answer",
         "rbnn.classes": ["a", "b", "c", "d", "e"],
         "rbnn.input": {
             "channels": 3, "height": 8, "width": 8, "mean": [0.5] * 3, "std": [0.25] * 3, "colours": "RGB",
@@ -73,7 +75,7 @@ def test_what_is_known_of_pictures_and_classes_travels_along(tmp_path: Path) -> 
     plain = replace(small_network(), input=Input("image"))
     write(plain, tmp_path / "plain.onnx", noise(plain, 2))
     assert metadata(tmp_path / "plain.onnx") == {
-        "rbnn.classes": [], "rbnn.input": {"channels": 3, "height": 8, "width": 8}
+        "rbnn.answer": "answer", "rbnn.classes": [], "rbnn.input": {"channels": 3, "height": 8, "width": 8},
     }  # fmt: skip
     model = onnx.load(tmp_path / "net.onnx")
     assert (model.producer_name, model.producer_version) == ("rbnn", rbnn.__version__)
@@ -82,9 +84,9 @@ def test_what_is_known_of_pictures_and_classes_travels_along(tmp_path: Path) -> 
 
 def test_large_pictures_lose_their_margin() -> None:
     large = replace(small_network(), buffers=small_network().buffers | {"image": Buffer("float", (224, 224, 3))})
-    model = onnx.ModelProto()
-    describe(model, large)
-    given = {each.key: json.loads(each.value) for each in model.metadata_props}["rbnn.input"]
+    network = OnnxNetwork(onnx.ModelProto(), "answer", {}, {}, {})
+    describe(network, large)
+    given = {each.key: json.loads(each.value) for each in network.model.metadata_props}["rbnn.input"]
     assert (given["resize_shorter_side"], given["centre_crop"]) == (256, 224)
 
 

@@ -18,7 +18,9 @@ from rbnn.packed.comparison import (
     NEAR_TIE,
     Compared,
     Comparison,
+    answer_differences,
     average_rounds,
+    leaves,
 )
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Buffer, Operation
@@ -144,8 +146,8 @@ def _whole(
         if torch_value.signs is not None and name in seen:
             same &= (seen[name] == given[name]).all((1, 2, 3))
     answered = leaves(session(pixels))
-    apart = [_apart(wanted.numpy(), got) for wanted, got in zip(answers, answered, strict=True)]
-    worst = float(np.max(apart, 0)[same].max(initial=0.0))
+    differences = [answer_differences(wanted.numpy(), got) for wanted, got in zip(answers, answered, strict=True)]
+    worst = float(np.max(differences, 0)[same].max(initial=0.0))
     allowed = ANSWER_DIFFERENCE + max((average_rounds(graph, each) for each in graph.operations), default=0.0)
     if not worst <= allowed:
         raise ExportError(
@@ -153,16 +155,3 @@ def _whole(
             f"{allowed:.2g}"
         )
     return int((~same).sum()), worst
-
-
-def leaves(answer: Any) -> list[Array]:
-    """The arrays of an answer, in order."""
-    if isinstance(answer, np.ndarray):
-        return [answer]
-    return [each for part in (answer.values() if isinstance(answer, dict) else answer) for each in leaves(part)]
-
-
-def _apart(wanted: Array, got: Array) -> Array:
-    """By how much each picture's answer differs, relative to its largest value or 1."""
-    wanted, got = (each.reshape(len(each), -1).astype(np.float64) for each in (wanted, got))
-    return np.asarray(np.abs(wanted - got).max(1) / np.maximum(np.abs(wanted).max(1), 1))

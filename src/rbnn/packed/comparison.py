@@ -1,8 +1,10 @@
 """Two forms of a network beside each other: how far they may be apart, and what is said of each operation."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
@@ -53,3 +55,16 @@ def average_rounds(graph: Graph, operation: Operation) -> float:
     before, after = graph.buffers[operation.inputs["x"]].shape, graph.buffers[operation.outputs["float"]].shape
     taps = np.prod(operation.attributes.get("kernel") or [np.prod(before) // np.prod(after)])
     return float(taps) * FLOAT_STEP
+
+
+def leaves(answer: Any) -> list[NDArray[Any]]:
+    """The arrays of an answer, in order."""
+    if isinstance(answer, np.ndarray):
+        return [answer]
+    return [each for part in (answer.values() if isinstance(answer, dict) else answer) for each in leaves(part)]
+
+
+def answer_differences(wanted: NDArray[Any], got: NDArray[Any]) -> NDArray[Any]:
+    """By how much the answer to each picture differs, relative to its largest value or 1."""
+    wanted, got = (each.reshape(len(each), -1).astype(np.float64) for each in (wanted, got))
+    return np.asarray(np.abs(wanted - got).max(1) / np.maximum(np.abs(wanted).max(1), 1))

@@ -145,15 +145,11 @@ def resize(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 def taps(side: int, count: int, mode: str, align: bool, scale: float | None) -> list[tuple[Array, Array]]:
     """For each of ``count`` output pixels the input pixels that it is made of, and their weights."""
-    step = np.float32(1 / scale) if scale is not None else np.float32(side) / np.float32(count)
-    places = np.arange(count)
     if mode in ("nearest", "nearest_exact"):  # in float32, as torch has it: which pixel is nearest must not differ
         half = np.float32(0.5 if mode == "nearest_exact" else 0)
-        index = np.floor((places.astype(np.float32) + half) * step).astype(np.int64)
+        index = np.floor((np.arange(count, dtype=np.float32) + half) * _step(side, count, scale)).astype(np.int64)
         return [(np.minimum(index, side - 1), np.ones(count))]
-    at: Array = (places + 0.5) * np.float64(step) - 0.5
-    if align:
-        at = places * ((side - 1) / (count - 1) if count > 1 else 0.0)
+    at = positions(side, count, align, scale)
     if mode == "bilinear":
         at = np.maximum(at, 0)
         first = np.minimum(np.floor(at).astype(np.int64), side - 1)
@@ -165,6 +161,18 @@ def taps(side: int, count: int, mode: str, align: bool, scale: float | None) -> 
     return [
         (np.clip(first + offset, 0, side - 1), weight) for offset, weight in zip(range(-1, 3), weights, strict=True)
     ]
+
+
+def positions(side: int, count: int, align: bool, scale: float | None) -> Array:
+    """Where, among the input pixels, each output pixel of an interpolation is; some beyond the first or the last."""
+    places = np.arange(count)
+    if align:
+        return np.asarray(places * ((side - 1) / (count - 1) if count > 1 else 0.0))
+    return np.asarray((places + 0.5) * np.float64(_step(side, count, scale)) - 0.5)
+
+
+def _step(side: int, count: int, scale: float | None) -> np.float32:
+    return np.float32(1 / scale) if scale is not None else np.float32(side) / np.float32(count)
 
 
 def _inner(t: Array) -> Array:

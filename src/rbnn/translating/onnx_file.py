@@ -15,7 +15,7 @@ from rbnn.packed.graph import Graph
 from rbnn.packed.session import Session
 
 if TYPE_CHECKING:
-    import onnx
+    from rbnn.translating.onnx_model import OnnxNetwork
 
 PICTURES = 4
 """Compared on, where none are given."""
@@ -26,7 +26,8 @@ def export_onnx(net: "str | Path | Session", path: str | Path, *, qonnx: bool = 
 
     ``net`` is a pretrained network's name, a packed file (.rbnn), a run directory, a checkpoint or a `Session`.  The
     file takes ``image``, normalised pictures (N, C, H, W) with any N, and gives ``answer``.  It has standard operators
-    of opset 18, and the signs of weights as one bit each.  With ``qonnx`` signs are QONNX's `BipolarQuant`, which FINN
+    of opset 18, and the signs of weights as one bit each.  Several answers are called as the network calls them, or
+    ``answer.0``, ``answer.1``, … where it gives a tuple.  With ``qonnx`` signs are QONNX's `BipolarQuant`, which FINN
     and hls4ml read.  What `Session` knows of pictures and classes stands in the file's metadata.
 
     The model is checked by onnx, run by ONNX Runtime and compared with the packed network, operation by operation,
@@ -56,7 +57,7 @@ def write(graph: Graph, path: str | Path, images: NDArray[np.float32], *, qonnx:
     from rbnn.translating.onnx_model import to_onnx
 
     network = to_onnx(graph, qonnx=qonnx)
-    describe(network.model, graph)
+    describe(network, graph)
     try:
         onnx.checker.check_model(network.model)
         onnx.checker.check_model(standard(network.model), full_check=True)
@@ -68,14 +69,14 @@ def write(graph: Graph, path: str | Path, images: NDArray[np.float32], *, qonnx:
     return ExportReport.of(Path(path), graph, comparison, None, beside="the packed network")
 
 
-def describe(model: "onnx.ModelProto", graph: Graph) -> None:
+def describe(network: "OnnxNetwork", graph: Graph) -> None:
     """What the packed network knows of its pictures and answers, as metadata: JSON."""
     from onnx import helper
 
     import rbnn
     from rbnn.data.preprocess import shorter_side
 
-    model.producer_version = rbnn.__version__
+    network.model.producer_version = rbnn.__version__
     height, width, channels = graph.buffers[graph.input.buffer].shape
     given: dict[str, Any] = {"channels": channels, "height": height, "width": width}
     if graph.input.mean and graph.input.std:
@@ -83,7 +84,8 @@ def describe(model: "onnx.ModelProto", graph: Graph) -> None:
         if height == width and channels in (1, 3):
             given["colours"] = "RGB" if channels == 3 else "L"
             given |= {"resize_shorter_side": shorter_side(height), "centre_crop": height}
-    helper.set_model_props(model, {"rbnn.input": json.dumps(given), "rbnn.classes": json.dumps(graph.input.classes)})
+    known = {"input": given, "answer": network.answer, "classes": graph.input.classes}
+    helper.set_model_props(network.model, {f"rbnn.{key}": json.dumps(value) for key, value in known.items()})
 
 
 def noise(graph: Graph, count: int) -> NDArray[np.float32]:

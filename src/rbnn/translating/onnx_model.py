@@ -4,28 +4,20 @@ In standard operators (opset 18) signs are the numbers −1 and 1, and the signs
 model unpacks.  In QONNX both are what `BipolarQuant` makes of numbers, as FINN and hls4ml take them.
 """
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from rbnn.packed.graph import Graph
-from rbnn.translating.translate import Array, Filters, Signs, Window, translate
+from rbnn.packed.graph import Answer, Graph, unused
+from rbnn.translating.builder import Array
+from rbnn.translating.onnx_nodes import IMAGE, QONNX, Bipolar, Nodes
+from rbnn.translating.translate import Signs, translate
 
 OPSET, IR_VERSION = 18, 8
 """The oldest that have `BitwiseAnd`."""
-QONNX = "qonnx.custom_op.general"
-"""The domain of `BipolarQuant`."""
-IMAGE, ANSWER, BATCH = "image", "answer", "batch"
-LONGEST_IN_ORDER = 128
-"""Products that ONNX Runtime adds up one after the other; longer sums it makes of parts."""
-END = 1 << 31
-"""Of a slice: the last value too."""
-LOWEST = float(np.finfo(np.float32).min)
+ANSWER, BATCH = "answer", "batch"
 
 
 @dataclass(frozen=True)
@@ -33,6 +25,10 @@ class OnnxNetwork:
     """A model, and where in it the buffers of the graph are."""
 
     model: "onnx.ModelProto"
+    answer: Answer
+    """What the network returns, with the names of the model's outputs in place of buffers."""
+    answers: dict[str, str]
+    """Output → the buffer that it holds, in the order of ``answer``."""
     values: dict[str, str]
     """Buffer → the value of the model that is this picture, N×C×H×W, signs as −1 and 1.  The input has none, nor have
     signs that only a pool reads: it works on the numbers before them."""
@@ -42,37 +38,64 @@ class OnnxNetwork:
 
 def to_onnx(graph: Graph, batch: int | None = None, *, qonnx: bool = False, engine_order: bool = True) -> OnnxNetwork:
     """The model that takes ``image`` (N, C, H, W) and gives ``answer``: (N, O), or (N, O, H', W') where that is a map.
-    N is ``batch``, by default free.
+    N is ``batch``, by default free.  Several answers have names of their own (`answer_names`).
 
     ``engine_order`` has small float convolutions add up in the order of our engine, so that no sign behind a first
     layer differs.  QONNX has them as they are, since its readers know no other form."""
-    nodes = _Bipolar() if qonnx else _Nodes(engine_order)
+    answer, answers = answer_names(graph.output)
+    nodes = Bipolar(answers) if qonnx else Nodes(answers, engine_order)
     translated = translate(graph, nodes, IMAGE)
-    (high, wide, taken), (height, width, answers) = (
-        graph.buffers[name].shape for name in (graph.input.buffer, graph.outputs[0])
-    )
-    classifies = (height, width) == (1, 1)
-    last = translated[graph.outputs[0]]
-    assert isinstance(last, str), "the output is a float buffer"
-    nodes.end(nodes.flat(last) if classifies else last)
     number: Any = BATCH if batch is None else batch
-    given, answer = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [number, *shape])
-        for name, shape in (
-            (IMAGE, [taken, high, wide]),
-            (ANSWER, [answers] if classifies else [answers, height, width]),
-        )
+    height, width, channels = graph.buffers[graph.input.buffer].shape
+    given = helper.make_tensor_value_info(IMAGE, TensorProto.FLOAT, [number, channels, height, width])
+    shaped = {name: _answer(graph, nodes, translated, buffer) for name, buffer in answers.items()}
+    nodes.end({name: value for name, (value, _) in shaped.items()})
+    made = helper.make_graph(
+        nodes.nodes,
+        "rbnn",
+        [given],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [number, *sides])
+            for name, (_, sides) in shaped.items()
+        ],
+        list(nodes.tensors.values()),
     )
-    made = helper.make_graph(nodes.nodes, "rbnn", [given], [answer], list(nodes.tensors.values()))
     domains = {"": OPSET} | ({QONNX: 1} if qonnx else {})
     opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     model = helper.make_model(made, opset_imports=opsets, ir_version=IR_VERSION, producer_name="rbnn")
-    return OnnxNetwork(model, *_places(graph, nodes, translated))
+    return OnnxNetwork(model, answer, answers, *_places(nodes, translated))
 
 
-def _places(
-    graph: Graph, nodes: "_Nodes", translated: dict[str, str | Signs]
-) -> tuple[dict[str, str], dict[str, tuple[str, Array]]]:
+def answer_names(output: Answer) -> tuple[Answer, dict[str, str]]:
+    """The output with a name in place of each buffer, and which buffer each name is: ``answer`` alone; of a list
+    ``answer.0``, ``answer.1``, …; of a dictionary its keys, further down ``key.0`` or ``key.other``."""
+    buffers: dict[str, str] = {}
+
+    def named(answer: Answer, name: str) -> Answer:
+        if isinstance(answer, list):
+            return [named(each, f"{name or ANSWER}.{number}") for number, each in enumerate(answer)]
+        if isinstance(answer, dict):
+            return {key: named(each, f"{name}.{key}" if name else key) for key, each in answer.items()}
+        name = unused(name or ANSWER, {IMAGE, *buffers})
+        buffers[name] = answer
+        return name
+
+    return named(output, ""), buffers
+
+
+def _answer(graph: Graph, nodes: Nodes, translated: dict[str, str | Signs], buffer: str) -> tuple[str, tuple[int, ...]]:
+    """The value of an answer and its shape without the batch."""
+    (height, width, channels), value = graph.buffers[buffer].shape, translated[buffer]
+    assert isinstance(value, str), "outputs are float buffers"
+    if buffer in graph.shapes:
+        sides = tuple(graph.shapes[buffer])
+        return nodes.reshape(value, sides), sides
+    if (height, width) == (1, 1):
+        return nodes.flat(value), (channels,)
+    return value, (channels, height, width)
+
+
+def _places(nodes: Nodes, translated: dict[str, str | Signs]) -> tuple[dict[str, str], dict[str, tuple[str, Array]]]:
     made = {name for node in nodes.nodes for name in node.output}
     values: dict[str, str] = {}
     before_sign: dict[str, tuple[str, Array]] = {}
@@ -83,271 +106,3 @@ def _places(
             if isinstance(value, Signs):
                 before_sign[name] = nodes.called(value.value), value.level
     return values, before_sign
-
-
-class _Nodes:
-    """A builder whose values are the names of ONNX values."""
-
-    def __init__(self, engine_order: bool = False) -> None:
-        self.engine_order = engine_order
-        self.layer = ""
-        self.nodes: list[Any] = []
-        self.tensors: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
-        """Each array once, whoever uses it."""
-        self.names: Counter[str] = Counter()
-        self.answer = ""
-        self.signs: dict[tuple[str, tuple[int, ...]], str] = {}
-        """Weights, unpacked."""
-        self.vectors: dict[str, str] = {}
-        """(N, O, 1, 1) → what it was made from, (N, O)."""
-        self.pictures: dict[str, str] = {}
-        """The same picture for each of the batch → that picture."""
-        self.batches = {IMAGE}
-        """Other values."""
-
-    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        value = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [value], self.name(kind, "/"), **attributes))
-        self.batches |= {value} if self.batches & set(inputs) else set()
-        return value
-
-    def name(self, word: str, between: str) -> str:
-        """``layer/Conv``, and where that is taken with a number behind it."""
-        name = f"{self.layer}{between}{word}"
-        self.names[name] += 1
-        return name if self.names[name] == 1 else f"{name}.{self.names[name]}"
-
-    def constant(self, array: Array, role: str = "constant") -> str:
-        array = np.ascontiguousarray(array)
-        key = str(array.dtype), array.shape, array.tobytes()
-        if key not in self.tensors:
-            self.tensors[key] = numpy_helper.from_array(array, self.name(role, "."))
-        return str(self.tensors[key].name)
-
-    def whole(self, *values: int) -> str:
-        return self.constant(np.array(values, np.int64), "numbers")
-
-    def number(self, value: float) -> str:
-        return self.constant(np.array(value, np.float32), "number")
-
-    def flat(self, x: str) -> str:
-        return self.vectors.get(x) or self.node("Flatten", x, axis=1)
-
-    def end(self, answer: str) -> None:
-        """Names the answer, and leaves out what it does not need."""
-        needed, kept = {answer}, []
-        for node in reversed(self.nodes):
-            if needed & set(node.output):
-                needed |= set(node.input)
-                kept.append(node)
-                for names in (node.input, node.output):
-                    names[:] = [ANSWER if name == answer else name for name in names]
-        self.nodes, self.answer = kept[::-1], answer
-        self.tensors = {key: tensor for key, tensor in self.tensors.items() if tensor.name in needed}
-
-    def called(self, value: str) -> str:
-        """In the end."""
-        return ANSWER if value == self.answer else value
-
-    def picture(self, array: Array) -> str:
-        """Rows that are the same are stored once, and so are columns."""
-        places = []
-        for axis in (2, 3):
-            lines = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-            _, first, which = np.unique(lines, axis=0, return_index=True, return_inverse=True)
-            array = np.take(array, first, axis)
-            places.append((axis, which.reshape(-1)))
-        whole = self.constant(array, "border")
-        for axis, which in places:
-            whole = self.node("Gather", whole, self.constant(which.astype(np.int32), "places"), axis=axis)
-        return whole
-
-    def repeat(self, picture: Array) -> str:
-        batch = self.node("Shape", IMAGE, start=0, end=1)
-        alone = self.constant(picture)
-        repeated = self.node("Expand", alone, self.node("Concat", batch, self.whole(1, 1, 1), axis=0))
-        self.pictures[repeated] = alone
-        self.batches.remove(repeated)
-        return repeated
-
-    def filters(self, filters: Filters) -> str:
-        """Whole numbers are stored as they are."""
-        if filters.values.dtype != np.int8:
-            return self.constant(filters.numbers, "weight")
-        numbers = self.node("Cast", self.constant(filters.values, "weight"), to=TensorProto.FLOAT)
-        if filters.scale is None:
-            return numbers
-        return self.node("Mul", numbers, self.constant(filters.scale.reshape(-1, 1, 1, 1), "scale"))
-
-    def conv(self, x: str, filters: Filters, bias: Array | None, window: Window, groups: int) -> str:
-        if self.engine_order and groups == 1 and filters.values[0].size <= LONGEST_IN_ORDER:
-            return self.conv_in_order(x, filters, bias, window)
-        more = [] if bias is None else [self.constant(bias, "bias")]
-        return self.node("Conv", x, self.filters(filters), *more, group=groups, **_window(window, dilated=True))
-
-    def conv_in_order(self, x: str, filters: Filters, bias: Array | None, window: Window) -> str:
-        """Tap after tap, the channels of each one after the other, then scale and bias: the sums of our engine to the
-        last bit, where both have fused multiply-adds.  As a convolution ONNX Runtime takes channel after channel."""
-        if any(window.padding):
-            x = self.pad(x, (0, *window.padding), (0, *window.padding), 0.0)
-        height, width = window.kernel
-        seen = [self.tap(x, window, row, column) for row in range(height) for column in range(width)]
-        columns = self.concat(seen, 1) if len(seen) > 1 else seen[0]
-        weight = filters.values.transpose(0, 2, 3, 1).reshape(len(filters.values), -1, 1, 1)
-        y = self.node("Conv", columns, self.filters(Filters(weight)), kernel_shape=[1, 1])
-        for kind, numbers in (("Mul", filters.scale), ("Add", bias)):
-            if numbers is not None:
-                y = self.node(kind, self.constant(numbers.reshape(1, -1, 1, 1)), y)
-        return y
-
-    def tap(self, x: str, window: Window, row: int, column: int) -> str:
-        """What one tap of a kernel sees."""
-        if window.kernel == window.stride == (1, 1):
-            return x
-        places = list(zip((row, column), window.kernel, window.dilation, strict=True))
-        start = [place * dilation for place, _, dilation in places]
-        stop = [-(kernel - 1 - place) * dilation or END for place, kernel, dilation in places]
-        return self.node("Slice", x, *(self.whole(*each) for each in (start, stop, (2, 3), window.stride)))
-
-    def linear(self, x: str, filters: Filters, bias: Array | None) -> str:
-        more = [] if bias is None else [self.constant(bias, "bias")]
-        if filters.values.dtype == np.int8:
-            weight = self.node("Flatten", self.filters(filters), axis=1)
-        else:
-            weight = self.constant(filters.numbers[:, :, 0, 0], "weight")
-        answer = self.node("Gemm", self.flat(x), weight, *more, transB=1)
-        picture = self.node("Unsqueeze", answer, self.whole(2, 3))
-        self.vectors[picture] = answer
-        return picture
-
-    def add(self, a: str, b: str) -> str:
-        return self.node("Add", *self.pair(a, b))
-
-    def subtract(self, a: str, b: str) -> str:
-        return self.node("Sub", *self.pair(a, b))
-
-    def multiply(self, a: str, b: str) -> str:
-        return self.node("Mul", *self.pair(a, b))
-
-    def pair(self, a: str, b: str) -> tuple[str, str]:
-        """One picture goes with any number of them: it need not be repeated."""
-        if b in self.pictures and a in self.batches:
-            return a, self.pictures[b]
-        return (self.pictures[a], b) if a in self.pictures and b in self.batches else (a, b)
-
-    def activation(self, x: str, name: str, numbers: Sequence[float], slope: Array | None) -> str:
-        if name in ("hardtanh", "relu6"):
-            return self.node("Clip", x, *map(self.number, numbers or (0.0, 6.0)))
-        if name == "prelu":
-            assert slope is not None
-            return self.node("PRelu", x, self.constant(slope.reshape(-1, 1, 1), "slope"))
-        if name == "leaky_relu":
-            return self.node("LeakyRelu", x, alpha=float(numbers[0]))
-        return self.node({"relu": "Relu", "sigmoid": "Sigmoid", "hardswish": "HardSwish", "abs": "Abs"}[name], x)
-
-    def max_pool(self, x: str, window: Window) -> str:
-        if any(end >= kernel for end, kernel in zip(window.end, window.kernel, strict=True)):
-            # Of a dilated pool: more than ONNX Runtime allows.
-            x = self.pad(x, (0, *window.padding), (0, *window.end), LOWEST)
-            window = replace(window, padding=(0, 0), end=(0, 0))
-        return self.node("MaxPool", x, **_window(window, dilated=True))
-
-    def avg_pool(self, x: str, window: Window, count_padding: bool) -> str:
-        """What a ceiled window sees beyond the padding never counts."""
-        beyond = window.end[0] - window.padding[0], window.end[1] - window.padding[1]
-        if count_padding and any(beyond):
-            margins = 0, *window.padding
-            x, count_padding = self.pad(x, margins, margins, 0.0), False
-            window = replace(window, padding=(0, 0), end=beyond)
-        return self.node("AveragePool", x, count_include_pad=int(count_padding), **_window(window, dilated=False))
-
-    def reduce(self, x: str, how: str, axes: tuple[int, ...]) -> str:
-        if axes == (2, 3):
-            return self.node("GlobalAveragePool" if how == "mean" else "GlobalMaxPool", x)
-        if axes == (1, 2, 3):  # signs are taken against the mean of a picture: it must be right to the last place
-            double = self.node("Cast", x, to=TensorProto.DOUBLE)
-            mean = self.node("ReduceMean", double, self.whole(*axes), keepdims=1)
-            return self.node("Cast", mean, to=TensorProto.FLOAT)
-        return self.node("ReduceMean" if how == "mean" else "ReduceMax", x, self.whole(*axes), keepdims=1)
-
-    def concat(self, values: Sequence[str], axis: int) -> str:
-        return self.node("Concat", *values, axis=axis)
-
-    def reshape(self, x: str, shape: tuple[int, int, int]) -> str:
-        return self.node("Reshape", x, self.whole(0, *shape))  # 0: as many pictures as there are
-
-    def transpose(self, x: str, axes: tuple[int, ...]) -> str:
-        return self.node("Transpose", x, perm=list(axes))
-
-    def slice(self, x: str, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> str:
-        axes = self.whole(1, 2, 3)
-        return self.node("Slice", x, self.whole(*start), self.whole(*stop), axes, self.whole(*step))
-
-    def pad(self, x: str, before: Sequence[int], after: Sequence[int], value: float) -> str:
-        return self.node("Pad", x, self.whole(0, *before, 0, *after), self.number(value))
-
-    def round_to_bytes(self, x: str) -> str:
-        return self.node("Clip", self.node("Round", x), self.number(0), self.number(255))
-
-    def binarize(self, x: str, level: Array) -> str:
-        """Numbers −1 and 1: ONNX has no bits.  `Sign` would give 0 at 0."""
-        above = self.node("Greater", x, self.constant(_level(level), "level"))
-        return self.node("Where", above, self.number(1), self.number(-1))
-
-    def binary_conv(self, x: str, weight: Array, window: Window, pad: int) -> str:
-        if pad:
-            margins = 0, *window.padding
-            x, window = self.pad(x, margins, margins, pad), replace(window, padding=(0, 0), end=(0, 0))
-        return self.node("Conv", x, self.sign_weights(weight), **_window(window, dilated=True))
-
-    def sign_weights(self, weight: Array) -> str:
-        """Eight signs to a byte, the first in its lowest bit, in the order of the weights."""
-        bits = np.packbits(weight.reshape(-1) > 0, bitorder="little").reshape(-1, 1)
-        stored = self.constant(bits, "bits")
-        key = stored, weight.shape
-        if key not in self.signs:
-            places = self.constant(np.arange(8, dtype=np.uint8), "places")
-            shifted = self.node("BitShift", stored, places, direction="RIGHT")
-            single = self.node("BitwiseAnd", shifted, self.constant(np.ones(1, np.uint8), "one"))
-            signs = self.node(
-                "Where", self.node("Cast", single, to=TensorProto.BOOL), self.number(1), self.number(-1)
-            )  # fmt: skip
-            if weight.size % 8:
-                signs = self.node("Reshape", signs, self.whole(-1))
-                signs = self.node("Slice", signs, self.whole(0), self.whole(weight.size))
-            self.signs[key] = self.node("Reshape", signs, self.whole(*weight.shape))
-        return self.signs[key]
-
-
-class _Bipolar(_Nodes):
-    """In QONNX: `BipolarQuant` is 1 where x ≥ 0, else −1."""
-
-    def bipolar(self, x: str) -> str:
-        return self.node("BipolarQuant", x, self.number(1), domain=QONNX)
-
-    def binarize(self, x: str, level: Array) -> str:
-        """−1 where level − x ≥ 0, else 1.  (The difference of two floats is 0 only where they are equal.)"""
-        level = _level(level)
-        turned = self.node("Sub", self.constant(level, "level"), x) if level.any() else self.node("Neg", x)
-        return self.node("Neg", self.bipolar(turned))
-
-    def sign_weights(self, weight: Array) -> str:
-        stored = self.constant(np.where(weight > 0, np.float32(1), np.float32(-1)), "weight")
-        key = stored, weight.shape
-        if key not in self.signs:
-            self.signs[key] = self.bipolar(stored)
-        return self.signs[key]
-
-
-def _level(level: Array) -> Array:
-    """One number where that is enough."""
-    return level.reshape(-1)[:1] if (level == level.reshape(-1)[0]).all() else level
-
-
-def _window(window: Window, *, dilated: bool) -> dict[str, list[int]]:
-    given = {
-        "kernel_shape": list(window.kernel),
-        "strides": list(window.stride),
-        "pads": [*window.padding, *window.end],
-    }
-    return given | {"dilations": list(window.dilation)} if dilated else given

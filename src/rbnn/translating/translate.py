@@ -3,126 +3,24 @@
 `translate` walks the operations once; a `Builder` says what each primitive is called there.  Pictures are N×C×H×W.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rbnn.errors import ExportError
 from rbnn.packed.graph import Graph
-from rbnn.packed.operations import Operation
+from rbnn.packed.operations import Operation, Shape
 from rbnn.packed.oracle import int8_conv, unpack
 from rbnn.text import quoted
+from rbnn.translating.builder import Array, Builder, Filters, Window
+from rbnn.translating.permuting import permuted
+from rbnn.translating.resizing import resized
 
-Array = NDArray[Any]
 V = TypeVar("V")
 
 AXES = {"c": 1, "h": 2, "w": 3}
-ACTIVATIONS = ("hardtanh", "relu", "relu6", "leaky_relu", "prelu", "sigmoid", "hardswish", "abs")
-"""Those that every builder knows."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """How a kernel passes over a picture; pairs are (height, width)."""
-
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
-    ceil: bool
-    end: tuple[int, int]
-    """Padding below and on the right: ``padding``, or more where a ceiled window sees beyond it."""
-
-    @classmethod
-    def of(cls, operation: Operation, graph: Graph) -> "Window":
-        given = operation.attributes
-        kernel: tuple[int, int] = tuple(given["kernel"])
-        step = (1, 1) if operation.kind.endswith("_conv") else kernel
-        stride, padding = tuple(given.get("stride", step)), tuple(given.get("padding", (0, 0)))
-        dilation = tuple(given.get("dilation", (1, 1)))
-        before = graph.buffers[operation.inputs["x"]].shape[:2]
-        after = graph.buffers[next(iter(operation.outputs.values()))].shape[:2]
-        end = tuple(
-            max(p, (count - 1) * s + d * (k - 1) + 1 - side - p)
-            for side, count, k, s, p, d in zip(before, after, kernel, stride, padding, dilation, strict=True)
-        )
-        return cls(kernel, stride, padding, dilation, bool(given.get("ceil", False)), end)
-
-    @classmethod
-    def tiles(cls, kernel: tuple[int, int]) -> "Window":
-        """One beside the other."""
-        return cls(kernel, kernel, (0, 0), (1, 1), False, (0, 0))
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Weights (O, C, kh, kw), float32 or int8, each filter times its scale."""
-
-    values: Array
-    scale: Array | None = None
-
-    @property
-    def numbers(self) -> Array:
-        """As float32, with the scale in them, as every engine would fold it."""
-        numbers = self.values.astype(np.float32)
-        return np.ascontiguousarray(numbers if self.scale is None else numbers * self.scale[:, None, None, None])
-
-
-class Builder(Protocol[V]):
-    """The primitives of an engine.  ``V`` is its handle of a value."""
-
-    layer: str
-    """The operation that is being translated, for those who name things."""
-
-    def constant(self, array: Array) -> V: ...
-    def picture(self, array: Array) -> V:
-        """The constant (1, C, H, W), most of whose rows and columns are the same."""
-        ...
-
-    def repeat(self, picture: Array) -> V:
-        """The same picture, (1, C, H, W), for each of the batch."""
-        ...
-
-    def conv(self, x: V, filters: Filters, bias: Array | None, window: Window, groups: int) -> V: ...
-    def linear(self, x: V, filters: Filters, bias: Array | None) -> V:
-        """(N, C, 1, 1) → (N, O, 1, 1), filters of one tap"""
-        ...
-
-    def add(self, a: V, b: V) -> V: ...
-    def subtract(self, a: V, b: V) -> V: ...
-    def multiply(self, a: V, b: V) -> V: ...
-    def activation(self, x: V, name: str, numbers: Sequence[float], slope: Array | None) -> V: ...
-    def max_pool(self, x: V, window: Window) -> V: ...
-    def avg_pool(self, x: V, window: Window, count_padding: bool) -> V: ...
-    def reduce(self, x: V, how: str, axes: tuple[int, ...]) -> V:
-        """``how`` is mean or max; the axes stay with length 1."""
-        ...
-
-    def concat(self, values: Sequence[V], axis: int) -> V: ...
-    def reshape(self, x: V, shape: tuple[int, int, int]) -> V:
-        """Each picture of the batch."""
-        ...
-
-    def transpose(self, x: V, axes: tuple[int, ...]) -> V: ...
-    def slice(self, x: V, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> V:
-        """Channels, rows and columns."""
-        ...
-
-    def pad(self, x: V, before: Sequence[int], after: Sequence[int], value: float) -> V: ...
-    def round_to_bytes(self, x: V) -> V:
-        """The nearest whole numbers (of two as near, the even one) within 0 … 255."""
-        ...
-
-    def binarize(self, x: V, level: Array) -> V:
-        """What ``binary_conv`` takes: whether x is above the level of its channel, (1, C, 1, 1)."""
-        ...
-
-    def binary_conv(self, x: V, weight: Array, window: Window, pad: int) -> V:
-        """Whole numbers: weights ±1, (O, C, kh, kw); padded taps count as ``pad``."""
-        ...
 
 
 @dataclass
@@ -138,12 +36,6 @@ class Signs:
 
 def translate(graph: Graph, builder: Builder[V], image: V) -> dict[str, V | Signs]:
     """What the graph's buffers are there, made from ``image``."""
-    graph.only_output("other engines and formats are given networks with one")
-    if graph.shapes:
-        shape = tuple(next(iter(graph.shapes.values())))
-        raise ExportError(
-            f"the network answers in the shape {shape}: other engines and formats give vectors and pictures"
-        )
     values: dict[str, Any] = {graph.input.buffer: image}
     for operation in graph.operations:
         builder.layer = operation.name
@@ -170,18 +62,12 @@ class _Step:
 
     def run(self) -> None:
         operation = self.operation
-        write = getattr(self, f"_{operation.kind}", None)
-        activation, mode = (
-            operation.attributes.get("activation", ["relu"])[0],
-            operation.attributes.get("mode", "constant"),
-        )
-        if write is None or activation not in ACTIVATIONS or mode != "constant":
-            what = operation.kind + ("" if write is None else f", {activation if mode == 'constant' else mode}")
+        if not translates(operation.kind):
             raise ExportError(
-                f"operation {quoted(operation.name)} ({what}) has no translation: other engines and formats "
+                f"operation {quoted(operation.name)} ({operation.kind}) has no translation: other engines and formats "
                 "cannot be given this network"
             )
-        made = write()
+        made = getattr(self, f"_{operation.kind}")()
         for role, name in operation.outputs.items():
             self.values[name] = made
             if role == "bits" and not isinstance(made, Signs):
@@ -191,7 +77,7 @@ class _Step:
     def input(self, role: str) -> Any:
         return self.values[self.operation.inputs[role]]
 
-    def shape(self, role: str) -> tuple[int, int, int]:
+    def shape(self, role: str) -> Shape:
         return self.graph.buffers[self.operation.inputs[role]].shape
 
     def tensor(self, role: str) -> Array | None:
@@ -299,8 +185,8 @@ class _Step:
         """Cell (i, j) is taken from rows ⌊i·H/h⌋ … ⌈(i + 1)·H/h⌉ and the columns alike."""
         (height, width, channels), (rows, columns) = self.shape("x"), self.operation.attributes["size"]
         if height % rows == width % columns == 0:
-            tiles = Window.tiles((height // rows, width // columns))
-            return self.pool(how, tiles)
+            cell = height // rows, width // columns
+            return self.pool(how, Window.plain(cell, cell))
         lines = []
         for i in range(rows):
             cells = []
@@ -317,9 +203,52 @@ class _Step:
             return self.builder.max_pool(self.input("x"), window)
         return self.builder.avg_pool(self.input("x"), window, True)
 
+    def over(self) -> tuple[int, ...]:
+        return tuple(sorted(AXES[axis] for axis in self.operation.attributes["over"]))
+
     def _mean(self) -> Any:
-        axes = tuple(AXES[axis] for axis in self.operation.attributes["over"])
-        return self.builder.reduce(self.input("x"), "mean", axes)
+        return self.builder.reduce(self.input("x"), "mean", self.over())
+
+    def _reduce(self) -> Any:
+        return self.builder.reduce(self.input("x"), self.operation.attributes["how"], self.over())
+
+    def _softmax(self) -> Any:
+        """Over several axes as over one that they are together."""
+        x, axes, log = self.input("x"), self.over(), bool(self.operation.attributes.get("log"))
+        if len(axes) == 1:
+            return self.builder.softmax(x, axes[0], log)
+        height, width, channels = self.shape("x")
+        sides = {1: channels, 2: height, 3: width}
+        order = (*(axis for axis in sides if axis not in axes), *axes)
+        many = prod(sides[axis] for axis in axes)
+        x = self.builder.reshape(self.builder.transpose(x, (0, *order)), (prod(sides.values()) // many, many, 1))
+        x = self.builder.reshape(self.builder.softmax(x, 2, log), tuple(sides[axis] for axis in order))
+        return self.builder.transpose(x, (0, *(1 + order.index(axis) for axis in sides)))
+
+    def _standardize(self) -> Any:
+        """A group of channels as one that has as many rows more."""
+        x, attributes = self.input("x"), self.operation.attributes
+        groups, eps = attributes.get("groups", 1), float(attributes["eps"])
+        if groups == 1:
+            return self.builder.standardize(x, self.over(), eps)
+        height, width, channels = self.shape("x")
+        apart = self.builder.reshape(x, (groups, channels // groups, height * width))
+        return self.builder.reshape(self.builder.standardize(apart, (2, 3), eps), (channels, height, width))
+
+    def _local_norm(self) -> Any:
+        """Other engines have it for odd windows and positive numbers."""
+        x, attributes, builder = self.input("x"), self.operation.attributes, self.builder
+        window, (alpha, beta, k) = attributes["window"], (float(attributes[role]) for role in ("alpha", "beta", "k"))
+        if window % 2 and min(alpha, beta) > 0:
+            return builder.local_norm(x, window, alpha, beta, k)
+        height, width, channels = self.shape("x")
+        squares = builder.pad(builder.multiply(x, x), (window // 2, 0, 0), ((window - 1) // 2, 0, 0), 0.0)
+        rows = builder.reshape(squares, (1, channels + window - 1, height * width))
+        means = builder.avg_pool(rows, Window.plain((window, 1), (1, 1)), True)
+        means = builder.reshape(means, (channels, height, width))
+        around = builder.multiply(builder.constant(_columns(np.full(1, alpha))), means)
+        around = builder.add(builder.constant(_columns(np.full(1, k))), around)
+        return builder.divide(x, builder.activation(around, "power", [beta], None))
 
     def _add(self) -> Any:
         return self.builder.add(self.input("a"), self.input("b"))
@@ -327,25 +256,52 @@ class _Step:
     def _multiply(self) -> Any:
         return self.builder.multiply(self.input("a"), self.input("b"))
 
+    def _divide(self) -> Any:
+        return self.builder.divide(self.input("a"), self.input("b"))
+
+    def _maximum(self) -> Any:
+        return self.builder.maximum(self.input("a"), self.input("b"))
+
+    def _minimum(self) -> Any:
+        return self.builder.minimum(self.input("a"), self.input("b"))
+
+    def _matmul(self) -> Any:
+        return self.builder.matmul(self.input("a"), self.input("b"))
+
     def _concat(self) -> Any:
         axis = AXES[self.operation.attributes.get("axis", "c")]
         return self.builder.concat([self.input(f"x{i}") for i in range(len(self.operation.inputs))], axis)
 
     def _reshape(self) -> Any:
-        height, width, channels = self.graph.buffers[self.operation.outputs["float"]].shape
-        x = self.input("x")
+        before, after = self.shape("x"), self.graph.buffers[self.operation.outputs["float"]].shape
         if self.operation.attributes["order"] == "chw":
-            return self.builder.reshape(x, (channels, height, width))
-        x = self.builder.reshape(self.builder.transpose(x, (0, 2, 3, 1)), (height, width, channels))
-        return self.builder.transpose(x, (0, 3, 1, 2))
+            return self.builder.reshape(self.input("x"), (after[2], *after[:2]))
+        return permuted(self.builder, self.input("x"), before, before, (0, 1, 2), after)
+
+    def _permute(self) -> Any:
+        sides, order = self.operation.attributes["sides"], self.operation.attributes["order"]
+        after = self.graph.buffers[self.operation.outputs["float"]].shape
+        return permuted(self.builder, self.input("x"), self.shape("x"), sides, order, after)
+
+    def _resize(self) -> Any:
+        height, width, _ = self.shape("x")
+        return resized(self.builder, self.input("x"), (height, width), self.operation.attributes)
 
     def _slice(self) -> Any:
         start, stop, step = self.triples("start", "stop", "step")
         return self.builder.slice(self.input("x"), start, stop, step)
 
     def _pad(self) -> Any:
-        before, after = self.triples("before", "after")
-        return self.builder.pad(self.input("x"), before, after, float(self.operation.attributes.get("value", 0.0)))
+        x, (before, after) = self.input("x"), self.triples("before", "after")
+        mode = self.operation.attributes.get("mode", "constant")
+        if mode == "constant":
+            return self.builder.pad(x, before, after, float(self.operation.attributes.get("value", 0.0)))
+        if mode != "circular":
+            return self.builder.border(x, before, after, mode)
+        for axis, side in zip((2, 3), self.shape("x")[:2], strict=True):
+            places = np.pad(np.arange(side), (before[axis - 1], after[axis - 1]), "wrap")
+            x = self.builder.gather(x, places, axis)
+        return x
 
     def triples(self, *roles: str) -> list[tuple[int, int, int]]:
         """(height, width, channels) as (channels, height, width)."""

@@ -21,23 +21,20 @@ ACTIVATIONS: list[list[Any]] = [
     ["sigmoid"], ["hardswish"], ["abs"], ["elu", 0.5], ["elu", 1.0], ["selu"], ["gelu"], ["gelu_tanh"], ["silu"],
     ["softplus", 1, 20], ["softplus", 2, 3], ["tanh"], ["hardsigmoid"], ["mish"],
 ]  # fmt: skip
-TRANSLATED = 9
-"""So many of them every other engine knows."""
 STEEP: list[list[Any]] = [["exp"], ["power", 2], ["power", 0.5], ["power", -1], ["power", 3]]
 """Activations that are no end of a convolution here: they would multiply what sums of products may differ by."""
 OVER = ("h", "w", "c", "hw", "hc", "wc", "hwc")
 
 
-def random_graph(rng: np.random.Generator, every_kind: bool = True) -> Graph:
-    """A valid graph.  Its output is the last float buffer that some operation writes, sometimes another one beside it.
-    Without ``every_kind`` it has one answer, and only what other engines are given too."""
-    draft = Draft(rng, every_kind)
+def random_graph(rng: np.random.Generator) -> Graph:
+    """A valid graph.  Its output is the last float buffer that some operation writes, sometimes one more."""
+    draft = Draft(rng)
     for _ in range(int(rng.integers(1, MOST_OPERATIONS - 1))):
         draft.add_operation()
     if len(draft.floats) == 1:  # nothing but signs and bytes so far
         draft.add("mean", {"x": "image"}, {"float": (1, 1, draft.shape("image")[2])}, {}, {"over": "hw"})
     output: Answer = draft.floats[-1]
-    if every_kind and len(draft.floats) > 2 and draft.maybe(0.3):
+    if len(draft.floats) > 2 and draft.maybe(0.3):
         output = {"last": output, "others": [draft.one_of(draft.floats[1:])]}
     graph = Graph(Input("image"), output, draft.buffers, draft.operations)
     graph.check()
@@ -47,8 +44,8 @@ def random_graph(rng: np.random.Generator, every_kind: bool = True) -> Graph:
 class Draft:
     """A graph as it grows."""
 
-    def __init__(self, rng: np.random.Generator, every_kind: bool) -> None:
-        self.rng, self.every_kind = rng, every_kind
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
         self.buffers: dict[str, Buffer] = {}
         self.operations: list[Operation] = []
         if rng.random() < 0.3:  # a picture whose first convolution may take four rows at a time
@@ -105,10 +102,8 @@ class Draft:
         makers = [
             self.convolution, self.convolution, self.convolution, self.pack, self.pack, self.quantize, self.affine,
             self.activation, self.pool, self.adaptive, self.mean, self.pair, self.concat, self.reshape, self.cut,
-            self.pad, self.constant,
+            self.pad, self.constant, self.reduce, self.normalise, self.permute, self.resize, self.matmul, self.pair,
         ]  # fmt: skip
-        if self.every_kind:
-            makers += [self.reduce, self.normalise, self.permute, self.resize, self.matmul, self.pair]
         self.one_of(makers)()
 
     def convolution(self) -> bool:
@@ -150,7 +145,7 @@ class Draft:
 
     def add_activation(self, tensors: dict[str, Any], attributes: dict[str, Any], channels: int, chance: float) -> None:
         if self.maybe(chance):
-            attributes["activation"] = self.one_of(ACTIVATIONS if self.every_kind else ACTIVATIONS[:TRANSLATED])
+            attributes["activation"] = self.one_of(ACTIVATIONS)
             if attributes["activation"] == ["prelu"]:
                 tensors["slope"] = self.numbers(channels)
 
@@ -199,7 +194,7 @@ class Draft:
         tensors: dict[str, Any] = {}
         attributes: dict[str, Any] = {}
         self.add_activation(tensors, attributes, self.shape(x)[2], 1)
-        if self.every_kind and self.maybe(0.2):
+        if self.maybe(0.2):
             tensors, attributes = {}, {"activation": self.one_of(STEEP)}
         return self.add("activation", {"x": x}, {"float": self.shape(x)}, tensors, attributes)
 
@@ -228,7 +223,7 @@ class Draft:
         return height, width, channels
 
     def mean(self) -> bool:
-        x, over = self.one_of(self.floats), self.one_of(["hw", "c", *(OVER if self.every_kind else ())])
+        x, over = self.one_of(self.floats), self.one_of(["hw", "c", *OVER])
         return self.add("mean", {"x": x}, {"float": self.reduced(self.shape(x), over)}, {}, {"over": over})
 
     def reduce(self) -> bool:
@@ -304,7 +299,7 @@ class Draft:
         p, q = self.shape(a), self.shape(b)
         result = (max(p[0], q[0]), max(p[1], q[1]), max(p[2], q[2]))
         return self.add(
-            self.one_of(["add", "multiply", *(["divide", "maximum", "minimum"] if self.every_kind else [])]),
+            self.one_of(["add", "multiply", "divide", "maximum", "minimum"]),
             {"a": left, "b": right},
             {"float": result},
             {},
@@ -313,7 +308,7 @@ class Draft:
 
     def concat(self) -> bool:
         first = self.one_of(self.floats)
-        axis = self.one_of(["c", "c", "h", "w"]) if self.every_kind else "c"
+        axis = self.one_of(["c", "c", "h", "w"])
         at = "hwc".index(axis)
 
         def others(name: str) -> list[int]:
@@ -324,7 +319,7 @@ class Draft:
         sides = list(self.shape(first))
         sides[at] = sum(self.shape(name)[at] for name in chosen)
         inputs = {f"x{i}": name for i, name in enumerate(chosen)}
-        attributes = {} if axis == "c" and not (self.every_kind and self.maybe()) else {"axis": axis}
+        attributes = {} if axis == "c" and not self.maybe() else {"axis": axis}
         return self.add("concat", inputs, {"float": (sides[0], sides[1], sides[2])}, {}, attributes)
 
     def reshape(self) -> bool:
@@ -348,7 +343,7 @@ class Draft:
     def pad(self) -> bool:
         x = self.one_of(self.floats)
         before, after = ([self.one_of([0, 0, 1, 2]) for _ in range(3)] for _ in range(2))
-        if self.every_kind and self.maybe(0.4):
+        if self.maybe(0.4):
             return self.mirrored(x, before, after)
         height, width, channels = (b + side + a for b, side, a in zip(before, self.shape(x), after, strict=True))
         attributes: dict[str, Any] = {"before": before, "after": after}

@@ -14,8 +14,10 @@ import openvino as ov
 from openvino import opset1, opset14
 
 from rbnn.bench.rivals.amx import avoid_deadly_amx
+from rbnn.packed.formulas import CUBIC, SELU_ALPHA, SELU_SCALE
 from rbnn.packed.graph import Graph
-from rbnn.translating.translate import Array, Filters, Window, translate
+from rbnn.translating.builder import Array, Filters, Window
+from rbnn.translating.translate import translate
 
 
 @cache
@@ -30,8 +32,9 @@ def to_openvino(graph: Graph, batch: int) -> Any:
     """The ``ov.Model`` that takes (batch, C, H, W) and gives (batch, O, H', W')."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
     image = opset14.parameter([batch, channels, height, width], np.float32)
+    output = graph.only_output("other engines are given networks with one")
     values = translate(graph, _Nodes(batch), image)
-    return ov.Model([values[graph.outputs[0]]], [image], "rbnn")
+    return ov.Model([values[output]], [image], "rbnn")
 
 
 class _Nodes:
@@ -76,16 +79,58 @@ class _Nodes:
     def multiply(self, a: Any, b: Any) -> Any:
         return opset14.multiply(a, b)
 
+    def divide(self, a: Any, b: Any) -> Any:
+        return opset14.divide(a, b)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        return opset14.maximum(a, b)
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        return opset14.minimum(a, b)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        return opset14.matmul(a, b, False, False)
+
+    def number(self, value: float) -> Any:
+        return self.constant(np.array(value, np.float32))
+
     def activation(self, x: Any, name: str, numbers: Sequence[float], slope: Array | None) -> Any:
         if name in ("hardtanh", "relu6"):
             low, high = numbers or (0.0, 6.0)
             return opset14.clamp(x, float(low), float(high))
         if name in ("prelu", "leaky_relu"):
             return opset14.prelu(x, self.constant(np.array(numbers, np.float32) if slope is None else slope))
+        if name == "elu":
+            return opset14.elu(x, float(numbers[0]))
+        if name == "selu":
+            return opset14.selu(x, self.number(SELU_ALPHA), self.number(SELU_SCALE))
+        if name in ("gelu", "gelu_tanh"):
+            return opset14.gelu(x, "erf" if name == "gelu" else "tanh")
+        if name == "hardsigmoid":
+            return opset14.hard_sigmoid(x, self.number(1 / 6), self.number(0.5))
+        if name == "power":
+            return opset14.power(x, self.number(numbers[0]))
+        if name == "softplus":
+            return self.softplus(x, *numbers)
         functions = {
             "relu": opset14.relu, "sigmoid": opset14.sigmoid, "hardswish": opset14.hswish, "abs": opset14.absolute,
+            "silu": opset14.swish, "tanh": opset14.tanh, "mish": opset14.mish, "exp": opset14.exp,
         }  # fmt: skip
         return functions[name](x)
+
+    def softplus(self, x: Any, beta: float, threshold: float) -> Any:
+        scaled = opset14.multiply(x, self.number(beta))
+        soft = opset14.divide(opset14.softplus(scaled), self.number(beta))
+        return opset14.select(opset14.greater(scaled, self.number(threshold)), x, soft)
+
+    def softmax(self, x: Any, axis: int, log: bool) -> Any:
+        return opset14.log_softmax(x, axis) if log else opset14.softmax(x, axis)
+
+    def standardize(self, x: Any, axes: tuple[int, ...], eps: float) -> Any:
+        return opset14.mvn(x, self.constant(np.array(axes)), True, eps, "inside_sqrt")
+
+    def local_norm(self, x: Any, window: int, alpha: float, beta: float, k: float) -> Any:
+        return opset14.lrn(x, self.constant(np.array([1])), alpha, beta, k, window)
 
     def max_pool(self, x: Any, window: Window) -> Any:
         padding = list(window.padding)
@@ -100,13 +145,16 @@ class _Nodes:
         )  # fmt: skip
 
     def reduce(self, x: Any, how: str, axes: tuple[int, ...]) -> Any:
-        function = opset14.reduce_mean if how == "mean" else opset14.reduce_max
-        return function(x, self.constant(np.array(axes)), True)
+        functions = {
+            "mean": opset14.reduce_mean, "sum": opset14.reduce_sum, "max": opset14.reduce_max,
+            "min": opset14.reduce_min,
+        }  # fmt: skip
+        return functions[how](x, self.constant(np.array(axes)), True)
 
     def concat(self, values: Sequence[Any], axis: int) -> Any:
         return opset14.concat(list(values), axis)
 
-    def reshape(self, x: Any, shape: tuple[int, int, int]) -> Any:
+    def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
         return opset14.reshape(x, self.constant(np.array([self.batch, *shape])), False)
 
     def transpose(self, x: Any, axes: tuple[int, ...]) -> Any:
@@ -116,9 +164,25 @@ class _Nodes:
         bounds = [self.constant(np.array(each)) for each in (start, stop, step, (1, 2, 3))]
         return opset14.slice(x, *bounds)
 
+    def gather(self, x: Any, places: Array, axis: int) -> Any:
+        return opset14.gather(x, self.constant(places), self.constant(np.array(axis)))
+
+    def resize(self, x: Any, size: tuple[int, int], mode: str, align: bool, scale: tuple[float, float] | None) -> Any:
+        named = {"nearest": "nearest", "bilinear": "linear_onnx", "bicubic": "cubic"}[mode]
+        places = "align_corners" if align else "asymmetric" if mode == "nearest" else "half_pixel"
+        to = self.constant(np.array(size) if scale is None else np.array(scale, np.float32))
+        return opset14.interpolate(
+            x, to, named, "sizes" if scale is None else "scales", coordinate_transformation_mode=places,
+            nearest_mode="floor", cube_coeff=CUBIC, axes=self.constant(np.array([2, 3])),
+        )  # fmt: skip
+
     def pad(self, x: Any, before: Sequence[int], after: Sequence[int], value: float) -> Any:
         margins = [self.constant(np.array([0, *each])) for each in (before, after)]
         return opset14.pad(x, *margins, "constant", self.constant(np.array(value, np.float32)))
+
+    def border(self, x: Any, before: Sequence[int], after: Sequence[int], mode: str) -> Any:
+        margins = [self.constant(np.array([0, *each])) for each in (before, after)]
+        return opset14.pad(x, *margins, {"reflect": "reflect", "replicate": "edge"}[mode])
 
     def round_to_bytes(self, x: Any) -> Any:
         return opset14.clamp(opset14.round(x, "half_to_even"), 0.0, 255.0)

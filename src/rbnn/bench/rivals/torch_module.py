@@ -10,14 +10,16 @@ import torch.nn.functional as F
 from torch import fx
 
 from rbnn.packed.graph import Graph
-from rbnn.translating.translate import Array, Filters, Window, translate
+from rbnn.translating.builder import Array, Filters, Window
+from rbnn.translating.translate import translate
 
 
 def to_torch(graph: Graph, batch: int) -> fx.GraphModule:
     """The module that takes (batch, C, H, W) and gives (batch, O, H', W')."""
     builder = _Calls(batch)
+    output = graph.only_output("other engines are given networks with one")
     values = translate(graph, builder, builder.graph.placeholder("image"))
-    builder.graph.output(values[graph.outputs[0]])  # type: ignore[arg-type]
+    builder.graph.output(values[output])  # type: ignore[arg-type]
     root = torch.nn.Module()
     for name, tensor in builder.tensors.items():
         root.register_buffer(name, tensor)
@@ -69,14 +71,39 @@ class _Calls:
     def multiply(self, a: fx.Node, b: fx.Node) -> fx.Node:
         return self.call(torch.mul, a, b)
 
+    def divide(self, a: fx.Node, b: fx.Node) -> fx.Node:
+        return self.call(torch.div, a, b)
+
+    def maximum(self, a: fx.Node, b: fx.Node) -> fx.Node:
+        return self.call(torch.maximum, a, b)
+
+    def minimum(self, a: fx.Node, b: fx.Node) -> fx.Node:
+        return self.call(torch.minimum, a, b)
+
+    def matmul(self, a: fx.Node, b: fx.Node) -> fx.Node:
+        return self.call(torch.matmul, a, b)
+
     def activation(self, x: fx.Node, name: str, numbers: Sequence[float], slope: Array | None) -> fx.Node:
         if name == "prelu":
             return self.call(F.prelu, x, self.optional(slope))
+        if name == "gelu_tanh":
+            return self.call(F.gelu, x, approximate="tanh")
         functions: dict[str, Callable[..., Any]] = {
             "hardtanh": F.hardtanh, "relu": F.relu, "relu6": F.relu6, "leaky_relu": F.leaky_relu,
-            "sigmoid": torch.sigmoid, "hardswish": F.hardswish, "abs": torch.abs,
+            "sigmoid": torch.sigmoid, "hardswish": F.hardswish, "abs": torch.abs, "elu": F.elu, "selu": F.selu,
+            "gelu": F.gelu, "silu": F.silu, "softplus": F.softplus, "tanh": torch.tanh, "hardsigmoid": F.hardsigmoid,
+            "mish": F.mish, "exp": torch.exp, "power": torch.pow,
         }  # fmt: skip
         return self.call(functions[name], x, *numbers)
+
+    def softmax(self, x: fx.Node, axis: int, log: bool) -> fx.Node:
+        return self.call(torch.log_softmax if log else torch.softmax, x, axis)
+
+    def standardize(self, x: fx.Node, axes: tuple[int, ...], eps: float) -> fx.Node:
+        return self.call(_standardized, x, axes, eps)
+
+    def local_norm(self, x: fx.Node, window: int, alpha: float, beta: float, k: float) -> fx.Node:
+        return self.call(F.local_response_norm, x, window, alpha, beta, k)
 
     def max_pool(self, x: fx.Node, window: Window) -> fx.Node:
         numbers = window.kernel, window.stride, window.padding, window.dilation, window.ceil
@@ -87,12 +114,15 @@ class _Calls:
         return self.call(F.avg_pool2d, x, *numbers)
 
     def reduce(self, x: fx.Node, how: str, axes: tuple[int, ...]) -> fx.Node:
-        return self.call(torch.mean if how == "mean" else torch.amax, x, axes, keepdim=True)
+        functions: dict[str, Callable[..., Any]] = {
+            "mean": torch.mean, "sum": torch.sum, "max": torch.amax, "min": torch.amin,
+        }  # fmt: skip
+        return self.call(functions[how], x, axes, keepdim=True)
 
     def concat(self, values: Sequence[fx.Node], axis: int) -> fx.Node:
         return self.call(torch.cat, list(values), axis)
 
-    def reshape(self, x: fx.Node, shape: tuple[int, int, int]) -> fx.Node:
+    def reshape(self, x: fx.Node, shape: tuple[int, ...]) -> fx.Node:
         return self.call(torch.reshape, x, (-1, *shape))
 
     def transpose(self, x: fx.Node, axes: tuple[int, ...]) -> fx.Node:
@@ -102,9 +132,24 @@ class _Calls:
         cuts = slice(None), *(slice(*each) for each in zip(start, stop, step, strict=True))
         return self.call(torch.Tensor.__getitem__, x, cuts)
 
+    def gather(self, x: fx.Node, places: Array, axis: int) -> fx.Node:
+        return self.call(torch.index_select, x, axis, self.constant(places))
+
+    def resize(
+        self, x: fx.Node, size: tuple[int, int], mode: str, align: bool, scale: tuple[float, float] | None
+    ) -> fx.Node:
+        corners = None if mode == "nearest" else align
+        return self.call(
+            F.interpolate, x, size if scale is None else None, scale_factor=scale, mode=mode, align_corners=corners
+        )
+
     def pad(self, x: fx.Node, before: Sequence[int], after: Sequence[int], value: float) -> fx.Node:
         last_axis_first = [side for pair in reversed(list(zip(before, after, strict=True))) for side in pair]
         return self.call(F.pad, x, last_axis_first, "constant", value)
+
+    def border(self, x: fx.Node, before: Sequence[int], after: Sequence[int], mode: str) -> fx.Node:
+        (_, top, left), (_, bottom, right) = before, after
+        return self.call(F.pad, x, [left, right, top, bottom], mode)
 
     def round_to_bytes(self, x: fx.Node) -> fx.Node:
         return self.call(torch.clamp, self.call(torch.round, x), 0, 255)
@@ -118,3 +163,13 @@ class _Calls:
             margins = 0, *window.padding
             x, window = self.pad(x, margins, margins, pad), replace(window, padding=(0, 0))
         return self.conv(x, Filters(weight), None, window, 1)
+
+
+def _standardized(x: torch.Tensor, axes: tuple[int, ...], eps: float) -> torch.Tensor:
+    """By the function that torch has for these axes."""
+    if axes == (2, 3):
+        return torch.group_norm(x, x.shape[1], eps=eps)
+    if axes == (1, 2, 3):
+        return torch.group_norm(x, 1, eps=eps)
+    variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
+    return (x - mean) * torch.rsqrt(variance + eps)
