@@ -52,7 +52,8 @@ def test_a_signal_to_the_whole_group(
         send_to_group(run, sent)
         assert code_of(run) == 130, said.read_text()
         assert said.read_text().splitlines() == [f"stopped; continue with: rbnn train {out} --resume", "interrupted"]
-        assert (state_of(out / "last.pt")["epoch"], state_of(out / "last.pt")["step"]) == (1, 2)
+        # The kernel hands a signal to any thread of the run, so the main thread may be one step further by then.
+        assert (state_of(out / "last.pt")["epoch"], state_of(out / "last.pt")["step"]) in ((1, 2), (1, 3))
         assert code_of(start(["train", str(out), "--resume"], tmp_path / "said after")) == 0
         assert_same_run(whole, out)
 
