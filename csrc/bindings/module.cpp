@@ -90,18 +90,21 @@ void check_batch(const rbnn::Program& program, const Array& images, int threads)
 }
 
 using Answer = nb::ndarray<nb::numpy, float, nb::ndim<4>>;
+using Answers = nb::typed<nb::list, Answer>;
 
+// A list made by hand: nanobind would copy the arrays of a vector.
 template <class Array>
-std::vector<Answer> run_program(const rbnn::Program& program, Array images, int threads) {
+Answers run_program(const rbnn::Program& program, Array images, int threads) {
     check_batch(program, images, threads);
     const std::size_t count = images.shape(0);
     std::vector<float*> outs;
-    std::vector<Answer> answers;
+    Answers answers;
     for (std::size_t i = 0; i < program.outputs(); ++i) {
         const rbnn::Buffer& result = program.output(i);
         outs.push_back(new float[count * result.values()]);
         nb::capsule owner(outs.back(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
-        answers.push_back({outs.back(), {count, result.channels, result.height, result.width}, owner});
+        const Answer answer(outs.back(), {count, result.channels, result.height, result.width}, owner);
+        answers.append(nb::cast(answer, nb::rv_policy::reference));
     }
     rbnn::Outcome outcome;
     std::string overflow;

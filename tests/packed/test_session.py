@@ -1,5 +1,6 @@
 """Sessions: the whole network against the oracle, threads, and what users get wrong."""
 
+import gc
 import subprocess
 import sys
 import threading
@@ -36,6 +37,19 @@ def test_a_network_equals_the_oracle(kernels: str, threads: int) -> None:
         answer = Session(graph, threads, kernels)(images(count))
         assert answer.shape == (count, 5)
         np.testing.assert_allclose(answer, oracle.run(graph, images(count)), rtol=1e-4, atol=1e-4)
+
+
+def test_answers_are_freed_when_nobody_has_them() -> None:
+    session = Session(small_network())
+    session(images(1))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            session(images(1))
+        assert gc.collect() == 0  # objects that refer to each other, and with them the memory of answers
+    finally:
+        gc.enable()
 
 
 def test_many_threads_and_sessions_at_once(tmp_path: Path) -> None:

@@ -68,18 +68,7 @@ class Graph:
 
     def answered(self, planes: Callable[[str], NDArray[Any]]) -> Any:
         """The answer from its buffers, each (N, C, H, W): vectors are (N, C), lists are tuples."""
-
-        def of(answer: Answer) -> Any:
-            if isinstance(answer, list):
-                return tuple(map(of, answer))
-            if isinstance(answer, dict):
-                return {name: of(each) for name, each in answer.items()}
-            values = planes(answer)
-            if answer in self.shapes:
-                return values.reshape(len(values), *self.shapes[answer])
-            return values[:, :, 0, 0] if values.shape[2:] == (1, 1) else values
-
-        return of(self.output)
+        return _arranged(self.output, planes, self.shapes)
 
     @property
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -133,6 +122,19 @@ def answer_buffers(answer: Answer) -> list[str]:
     if isinstance(answer, str):
         return [answer]
     return [name for each in (answer if isinstance(answer, list) else answer.values()) for name in answer_buffers(each)]
+
+
+# Not a function inside of another one: such a function refers to itself, and what it has seen stays until the garbage
+# collector comes.
+def _arranged(answer: Answer, planes: Callable[[str], NDArray[Any]], shapes: dict[str, tuple[int, ...]]) -> Any:
+    if isinstance(answer, list):
+        return tuple(_arranged(each, planes, shapes) for each in answer)
+    if isinstance(answer, dict):
+        return {name: _arranged(each, planes, shapes) for name, each in answer.items()}
+    values = planes(answer)
+    if answer in shapes:
+        return values.reshape(len(values), *shapes[answer])
+    return values[:, :, 0, 0] if values.shape[2:] == (1, 1) else values
 
 
 def _check_answer(answer: Answer, depth: int) -> None:
