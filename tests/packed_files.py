@@ -24,10 +24,15 @@ def version_1(text: str, tensors: Tensors) -> bytes:
 
 def version_2(text: str, tensors: Tensors) -> bytes:
     """As exporters wrote it before there were several answers: the same container."""
-    return packfile.encode(text, tensors).replace(b'"rbnn.version":"3"', b'"rbnn.version":"2"', 1)
+    return packfile.encode(text, tensors).replace(b'"rbnn.version":"4"', b'"rbnn.version":"2"', 1)
 
 
-ENCODE = {1: version_1, 2: version_2, 3: packfile.encode}
+def version_3(text: str, tensors: Tensors) -> bytes:
+    """As exporters wrote it before sizes could be free: the same container."""
+    return packfile.encode(text, tensors).replace(b'"rbnn.version":"4"', b'"rbnn.version":"3"', 1)
+
+
+ENCODE = {1: version_1, 2: version_2, 3: version_3, 4: packfile.encode}
 
 
 def rewrite(path: Path, change: Change) -> Path:

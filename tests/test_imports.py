@@ -26,8 +26,8 @@ BOTH_SIDES: dict[str, set[str]] = {
     "cli": {"exporting", "importing", "translating", "costs", "bench", "report"},
 }
 INSIDE_PACKED = [
-    "limits", "site", "attributes", "shapes", "operations", "graph", "formulas",
-    ("budget", "comparison", "file", "maps", "oracle", "prediction"), "session",
+    "limits", "site", "attributes", "shapes", "operations", "sizes", "graph", "formulas",
+    ("budget", "comparison", "file", "maps", "oracle", "prediction"), "plans", "session",
     ("export_report", "pretrained", "evaluate"), "find",
 ]  # fmt: skip
 

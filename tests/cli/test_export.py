@@ -65,6 +65,20 @@ def test_what_cannot_be_exported(rbnn: Rbnn, run_directory: Path, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_free_sizes(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
+    file = tmp_path / "net.rbnn"
+    answer = rbnn("export", run_directory, "-o", file, "--free-size")
+    assert (answer.code, answer.err) == (0, "")
+    session, model = Session(file), load_network(run_directory).model.eval()
+    images = torch.randn(2, 1, 19, 26)
+    with torch.no_grad():
+        wanted = model(images).numpy()
+    np.testing.assert_allclose(session(images.numpy()), wanted, atol=1e-3)
+    refused = rbnn("export", run_directory, "--onnx", tmp_path / "net.onnx", "--free-size")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--free-size is for the packed file" in refused.err
+
+
 def test_a_loop_of_links_is_one_sentence(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)

@@ -23,6 +23,7 @@ from rbnn.packed import oracle, pretrained
 from rbnn.packed.graph import Graph, Input
 from rbnn.packed.operations import Buffer, Operation
 from rbnn.packed.session import Session
+from rbnn.packed.sizes import Free
 
 
 @pytest.fixture
@@ -316,6 +317,42 @@ def test_maps_and_several_answers_become_files(place: Path, rbnn: Rbnn) -> None:
     np.testing.assert_array_equal(np.asarray(Image.open(place / "answers" / names[2])), largest)
     plain = rbnn("predict", "net.rbnn", picture, picture, "--output", "answers")
     assert plain.out.startswith(f"{picture}: answers/0.0.npz, ")
+
+
+def free_with_maps(steps: tuple[int, int]) -> Graph:
+    return replace(with_maps(), output={"maps": ["b"]}, free=Free(steps))
+
+
+@pytest.mark.parametrize(("steps", "shape"), [((1, 1), [16, 11, 8]), ((8, 4), [16, 8, 8]), ((2, 2), [16, 12, 8])])
+def test_maps_have_the_size_of_the_picture(place: Path, rbnn: Rbnn, steps: tuple[int, int], shape: list[int]) -> None:
+    """Or the nearest that the network takes; 11×8 pixels."""
+    packfile.write(free_with_maps(steps), place / "net.rbnn")
+    picture = next((place / "image-folder").rglob("0.png"))
+    answer = rbnn("predict", "net.rbnn", picture, "--output", "answers", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    (found,) = json.loads(answer.out)
+    assert found["answers"] == {"maps.0": shape}
+    if steps == (1, 1):  # the picture as it is
+        graph = free_with_maps(steps).at(11, 8)
+        pixels = np.asarray(Image.open(picture)).astype(np.float64) / 255
+        values = ((pixels - graph.input.mean) / graph.input.std).transpose(2, 0, 1)[None].astype(np.float32)
+        with np.load(place / "answers" / "0.npz") as arrays:
+            wanted = oracle.run(graph, values)["maps"][0]
+            np.testing.assert_allclose(arrays["maps.0"], wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_classes_are_found_at_the_size_of_the_export(place: Path, rbnn: Rbnn) -> None:
+    picture = next(place.rglob("0.png"))
+    wanted = rbnn("predict", "net.rbnn", picture, "--json")
+    packfile.write(replace(small_network(), free=Free((1, 1))), place / "net.rbnn")
+    assert rbnn("predict", "net.rbnn", picture, "--json") == wanted
+
+
+def test_info_says_which_sizes_there_are(place: Path, rbnn: Rbnn) -> None:
+    packfile.write(free_with_maps((8, 4)), place / "net.rbnn")
+    said = rbnn("info", "net.rbnn").out
+    assert "Sizes: it takes a height that is multiples of 8, a width that is multiples of 4; counted" in said
+    assert json.loads(rbnn("info", "net.rbnn", "--json").out)["free_size"] == [8, 4]
 
 
 def test_answers_need_a_place_and_classes_none(place: Path, rbnn: Rbnn) -> None:

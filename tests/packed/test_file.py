@@ -97,8 +97,8 @@ def test_every_damaged_byte_is_noticed(packed: Path) -> None:
 
 def test_a_newer_version_is_refused(packed: Path) -> None:
     data = packed.read_bytes()
-    packed.write_bytes(re.sub(rb'"rbnn.version":"."', b'"rbnn.version":"4"', data))
-    with pytest.raises(PackError, match=r"version 4.*reads up to 3.*upgrade"):
+    packed.write_bytes(re.sub(rb'"rbnn.version":"."', b'"rbnn.version":"5"', data))
+    with pytest.raises(PackError, match=r"version 5.*reads up to 4.*upgrade"):
         packfile.read(packed)
 
 

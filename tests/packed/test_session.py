@@ -20,7 +20,8 @@ from rbnn.packed import file as packfile
 from rbnn.packed import oracle
 from rbnn.packed.graph import Graph, Input
 from rbnn.packed.operations import KINDS, Buffer, Operation
-from rbnn.packed.session import Session, build
+from rbnn.packed.plans import build
+from rbnn.packed.session import Session
 
 KERNELS = [name for name, supported in _core.kernels() if supported]
 

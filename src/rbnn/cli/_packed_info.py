@@ -17,6 +17,7 @@ from rbnn.packed import file as packfile
 from rbnn.packed.graph import Graph
 from rbnn.packed.maps import named
 from rbnn.packed.prediction import one_input
+from rbnn.packed.sizes import in_words
 from rbnn.text import as_count, as_shape, as_size, listed, plural, shorten, visible
 
 NARROW = 64
@@ -38,9 +39,13 @@ def show(path: Path, as_json: bool) -> None:
     height, width, channels = graph.buffers[graph.input.buffer].shape
     answers = _answers(graph)
     if as_json:
-        print(json.dumps(_as_json(path, (channels, height, width), costs) | {"answers": answers}, indent=2))
+        steps = list(graph.free.steps) if graph.free else None
+        more = {"answers": answers, "free_size": steps}
+        print(json.dumps(_as_json(path, (channels, height, width), costs) | more, indent=2))
         return
     _print(path, (channels, height, width), costs)
+    if graph.free:
+        print(f"\nSizes: it takes {in_words(graph.free.steps, height, width)}; counted and timed is {height}×{width}.")
     if len(answers) > 1:
         listed_answers = ", ".join(f"{visible(name)} {as_shape(tuple(shape))}" for name, shape in answers.items())
         print(f"\nAnswers: {listed_answers}")

@@ -51,6 +51,8 @@ class Export:
     """int8: the first convolution takes images as bytes, with int8 weights."""
     float_layers: Literal["float32", "int8"] = "float32"
     """int8: the other float layers get int8 weights, with one scale per filter."""
+    free_size: bool = False
+    """The packed file takes images of other heights and widths too, if the network is fully convolutional."""
     json: bool = False
     """Print JSON with the keys path, bytes, pictures (test or random), images, binary_layers, float_layers, signs,
     near_ties (signs that differ), images_with_near_ties, largest_difference, answer_difference,
@@ -82,6 +84,8 @@ def _check_places(options: Export) -> None:
         raise ConfigError("name a file to write: -o FILE, --onnx FILE or --qonnx FILE")
     if len({os.path.realpath(each) for each in places}) < len(places):
         raise ConfigError("-o, --onnx and --qonnx write different files: give each a name of its own")
+    if options.free_size and options.output is None:
+        raise ConfigError("--free-size is for the packed file: name it with -o FILE")
     if options.output is not None:
         refuse_packed(options.net, "export takes a run directory or checkpoint, and a packed one without -o")
     if len(places) > (options.output is not None):
@@ -117,7 +121,9 @@ def _from_checkpoint(options: Export) -> "tuple[str, dict[str, ExportReport]]":
     if options.output is None:
         graph = packed(network.model, *given, stem=stem, float_layers=float_layers).graph
         return pictures, _write_onnx(options, graph, images.numpy())
-    report = rbnn.export(network.model, options.output, *given, stem=stem, float_layers=float_layers)
+    report = rbnn.export(
+        network.model, options.output, *given, stem=stem, float_layers=float_layers, free_size=options.free_size
+    )
     return pictures, {"packed": report} | _write_onnx(options, packfile.read(options.output), images.numpy())
 
 

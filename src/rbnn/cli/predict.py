@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Predict:
     """Show the most likely classes of each image. Images are resized, cropped and normalised as in the network's
     validation. A packed file needs no torch. A network that returns maps or several tensors writes them to a directory:
-    all of them as NumPy arrays, and the most likely class of each pixel of a map as a PNG.
+    all of them as NumPy arrays, and the most likely class of each pixel of a map as a PNG. If it was exported with free
+    sizes, each image keeps its own size, or is resized to the nearest size that the network takes.
 
     Example: rbnn predict net.rbnn cat.jpg dog.png --top 3
     """

@@ -143,11 +143,7 @@ def shorter_side(size: int) -> int:
 
 def picture(source: Source, size: int, channels: int) -> Picture:
     """A picture as validation sees it: (size, size, channels)."""
-    image = decode(source)
-    if channels == 1:
-        image = np.asarray(Image.fromarray(image).convert("L"))[..., None]
-    elif channels != 3:
-        raise ConfigError(f"pictures have 1 or 3 channels, not {channels}")
+    image = whole_picture(source, channels)
     shorter = shorter_side(size)
     height, width = image.shape[:2]
     if shorter * (shorter * max(height, width) // min(height, width)) > MAX_PIXELS:
@@ -156,3 +152,13 @@ def picture(source: Source, size: int, channels: int) -> Picture:
             f"than {MAX_PIXELS:,} pixels; cut it first"
         )
     return centre_crop(resize_shorter(image, shorter), size)
+
+
+def whole_picture(source: Source, channels: int) -> Picture:
+    """A picture in its own size: (height, width, channels)."""
+    image = decode(source)
+    if channels == 1:
+        return np.asarray(Image.fromarray(image).convert("L"))[..., None]
+    if channels != 3:
+        raise ConfigError(f"pictures have 1 or 3 channels, not {channels}")
+    return image

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from rbnn.errors import ExportError
 from rbnn.exporting.check import compare
 from rbnn.exporting.draft import Draft
+from rbnn.exporting.free_size import freed
 from rbnn.exporting.fuse import fuse
 from rbnn.exporting.int8 import Rounding
 from rbnn.exporting.lower import lower
@@ -36,6 +37,7 @@ def export(
     *,
     stem: str = "float32",
     float_layers: str = "float32",
+    free_size: bool = False,
 ) -> ExportReport:
     """Pack ``model`` into a file and return a report of the comparison with torch.
 
@@ -52,6 +54,9 @@ def export(
                        rounded to bytes
     float_layers       ``int8``: the other float layers get int8 weights, with one scale per filter.  Both are compared
                        with a torch network whose weights are rounded in the same way
+    free_size          the file takes images of other heights and widths too, for a fully convolutional network: all for
+                       which torch gives the same operations, in steps of the network's stride if not in single pixels.
+                       The network is traced and compared at two more sizes
     """
     if changed := changed_behind_the_schedule(model):
         warnings.warn(
@@ -60,7 +65,9 @@ def export(
             stacklevel=2,
         )
     check_place(Path(path))  # before the comparison
-    exported = packed(model, example_input, mean, std, classes, stem=stem, float_layers=float_layers)
+    exported = packed(
+        model, example_input, mean, std, classes, stem=stem, float_layers=float_layers, free_size=free_size
+    )
     packfile.write(exported.graph, path)
     changed_by_int8 = exported.changed if "int8" in (stem, float_layers) else None
     return ExportReport.of(Path(path), exported.graph, exported.comparison, changed_by_int8)
@@ -86,6 +93,7 @@ def packed(
     *,
     stem: str = "float32",
     float_layers: str = "float32",
+    free_size: bool = False,
 ) -> Packed:
     """What ``export`` writes."""
     if bool(len(mean)) != bool(len(std)):
@@ -103,12 +111,24 @@ def packed(
     graph = draft.graph(contract)
     graph.check()
     comparison = compare(graph, draft.torch_values, images, answers)
+    if free_size:
+        graph = freed(graph, draft.factors, images, lambda others: _at(model, others, rounding, contract))
     before = values_in(traced.unprepared, Tensor)
     other = [
         first.flatten(1).argmax(1) != then.flatten(1).argmax(1) for first, then in zip(before, answers, strict=True)
     ]
     changed = int(torch.stack(other).any(0).sum())
     return Packed(graph, comparison, changed)
+
+
+def _at(model: nn.Module, images: Tensor, rounding: Rounding, contract: Input) -> Graph:
+    """The network for pictures of another size, compared with torch."""
+    pictures = rounding.pictures(images)
+    draft, traced = pack(model, pictures, rounding)
+    graph = draft.graph(contract)
+    graph.check()
+    compare(graph, draft.torch_values, pictures, traced.answers)
+    return graph
 
 
 def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, Traced]:

@@ -151,10 +151,13 @@ def _full(call: Call, x: Place, term: Any) -> Tensor:
 
 
 def _per_channel(call: Call, x: Place, term: Any) -> Array | None:
-    """One number per channel, if a constant is that."""
+    """One number per channel, if a constant is that, also one that was expanded to the size of x."""
     tensor = _full(call, x, term)
-    if any(side != 1 for side in tensor.shape[2:]):
+    corner: Any = (..., *[slice(1)] * (tensor.dim() - 2))
+    first = tensor[corner]
+    if not bool((tensor == first).all()):
         return None
+    tensor = first
     return np.broadcast_to(call.array(tensor).reshape(-1), (x.value.shape[1],))
 
 

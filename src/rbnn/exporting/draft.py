@@ -33,6 +33,8 @@ class Draft:
     operations: list[Operation] = field(default_factory=list)
     torch_values: dict[str, TorchValue] = field(default_factory=dict)
     answer: Answer = ""
+    factors: dict[str, list[float]] = field(default_factory=dict)
+    """By which height and width are resized, by the buffer that is written, where torch was told a factor."""
 
     @property
     def outputs(self) -> list[str]:

@@ -35,15 +35,19 @@ def interpolate(
     attributes: dict[str, Any] = {"size": list(after[:2]), "mode": MODES[mode]}
     if align_corners:
         attributes["align"] = True
-    if scale_factor is not None and not recompute_scale_factor and not align_corners:
+    factors: list[float] = []
+    if scale_factor is not None:
         factors = [float(each) for each in scale_factor] if isinstance(scale_factor, tuple | list) else [
             float(scale_factor)
         ] * (x.value.dim() - 2)  # fmt: skip
         factors = [1.0] * (2 - len(factors)) + factors
-        # torch takes the factor itself, also where the size was rounded down.
-        if [side * factor for side, factor in zip(before, factors, strict=False)] != list(after[:2]):
+        # torch takes the factor itself, where the size was rounded down it matters.
+        if any(factor % 1 for factor in factors) and not recompute_scale_factor and not align_corners:
             attributes["scale"] = factors
-    return call.write("resize", {"x": x.buffer}, attributes=attributes)
+    made = call.write("resize", {"x": x.buffer}, attributes=attributes)
+    if factors:
+        call.draft.factors[made] = factors
+    return made
 
 
 def conv_transpose_module(

@@ -128,6 +128,7 @@ def trace(model: nn.Module, images: Tensor, prepare: Callable[[Traced], None] | 
             shape = tuple(images.shape)
             raise ExportError(
                 f"{type(model).__name__} does not take the example input {shape}: {_reason(error)}"
+                f"{_where(error, stand_in)}"
             ) from None
         traced = _record(stand_in, images, unprepared)
         if prepare is not None:
@@ -259,6 +260,18 @@ def _line() -> str:
     ):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _where(error: Exception, model: nn.Module) -> str:
+    """The innermost module that an exception went through."""
+    names = {id(module): name for name, module in model.named_modules()}
+    inside, trail = "", error.__traceback__
+    while trail is not None:
+        module = trail.tb_frame.f_locals.get("self")
+        if names.get(id(module)):
+            inside = f" (in {names[id(module)]!r}, {type(module).__name__})"
+        trail = trail.tb_next
+    return inside
 
 
 def _reason(error: Exception) -> str:

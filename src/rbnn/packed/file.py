@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import astuple
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from rbnn.errors import PackError
 from rbnn.files import write_whole
 from rbnn.packed.graph import Graph, Input, check_name
 from rbnn.packed.operations import LARGEST_BUFFER, Buffer, Operation, is_whole
+from rbnn.packed.site import Follows, Number
+from rbnn.packed.sizes import Free
 from rbnn.text import quoted, shorten
 
-VERSION = 3
+VERSION = 4
 DTYPES = {"F32": np.float32, "I32": np.int32, "I8": np.int8, "U8": np.uint8}
 """What tensors may be, by their names in the file."""
 LARGEST_FILE = 4 << 30
@@ -222,13 +225,20 @@ def _to_json(graph: Graph) -> str:
                 "outputs": operation.outputs,
                 "tensors": {role: names[id(array)] for role, array in operation.tensors.items()},
                 "attributes": operation.attributes,
+                **({"follows": _followed(operation.follows)} if operation.follows else {}),
             }
             for operation in graph.operations
         ],
     }
     if graph.shapes:
         value["shapes"] = {name: list(shape) for name, shape in graph.shapes.items()}
+    if graph.free:
+        value["free"] = {"steps": list(graph.free.steps), "shapes": _followed(graph.free.shapes)}
     return _dumped(value)
+
+
+def _followed(given: Mapping[str, list[Number]]) -> dict[str, list[Any]]:
+    return {role: [each if isinstance(each, int) else list(astuple(each)) for each in given[role]] for role in given}
 
 
 def _dumped(value: Any) -> str:
@@ -240,7 +250,7 @@ def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
         value = _json(text)
     except (ValueError, RecursionError):
         raise PackError("its graph is not JSON") from None
-    shapes = value.pop("shapes", {}) if isinstance(value, dict) else {}
+    shapes, free = (value.pop("shapes", {}), value.pop("free", None)) if isinstance(value, dict) else ({}, None)
     top = _fields(value, "the graph", {"input": dict, "output": str | list | dict, "buffers": dict, "operations": list})
     given = _fields(top["input"], "the input", {"buffer": str, "mean": list, "std": list, "classes": list})
     for word, kind in (("mean", (int, float)), ("std", (int, float)), ("classes", str)):
@@ -252,6 +262,7 @@ def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
         {name: _buffer(name, item) for name, item in top["buffers"].items()},
         [_operation(item, tensors) for item in top["operations"]],
         _shapes(shapes),
+        _free(free),
     )
 
 
@@ -260,6 +271,33 @@ def _shapes(value: Any) -> dict[str, tuple[int, ...]]:
     if not listed or not all(is_whole(side, 1, LARGEST_BUFFER) for sides in value.values() for side in sides):
         raise PackError("the shapes of its answers must be lists of whole numbers")
     return {name: tuple(sides) for name, sides in value.items()}
+
+
+def _free(value: Any) -> Free | None:
+    if value is None:
+        return None
+    fields = _fields(value, "what says that sizes are free", {"steps": list, "shapes": dict})
+    if len(fields["steps"]) != 2:
+        raise PackError("the steps of free sizes must be two")
+    return Free((fields["steps"][0], fields["steps"][1]), _follows(fields["shapes"]))
+
+
+def _follows(value: Any) -> dict[str, list[Number]]:
+    if not isinstance(value, dict) or not all(isinstance(given, list) for given in value.values()):
+        raise PackError("numbers that follow from the size of the picture must be lists by role")
+    return {role: [_number(each) for each in given] for role, given in value.items()}
+
+
+def _number(value: Any) -> Number:
+    if is_whole(value, -LARGEST_BUFFER, LARGEST_BUFFER):
+        whole: int = value
+        return whole
+    listed = isinstance(value, list) and len(value) == 5
+    if not listed or not all(isinstance(each, str) for each in value[:2]):
+        raise PackError(
+            f"a number that follows from the size is [buffer, sides, times, over, plus], got {quoted(value)}"
+        )
+    return Follows(*value)
 
 
 def _fields(value: Any, what: str, types: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,6 +323,7 @@ def _buffer(name: str, value: Any) -> Buffer:
 
 def _operation(value: Any, tensors: Mapping[str, NDArray[Any]]) -> Operation:
     types = {"kind": str, "name": str, "inputs": dict, "outputs": dict, "tensors": dict, "attributes": dict}
+    follows = _follows(value.pop("follows", {}) if isinstance(value, dict) else {})
     fields = _fields(value, "an operation", types)
     for side in ("inputs", "outputs", "tensors"):
         if not all(isinstance(name, str) for name in fields[side].values()):
@@ -296,4 +335,4 @@ def _operation(value: Any, tensors: Mapping[str, NDArray[Any]]) -> Operation:
                 "not hold"
             )
     held = {role: tensors[name] for role, name in fields["tensors"].items()}
-    return Operation(**fields | {"tensors": held})
+    return Operation(**fields | {"tensors": held, "follows": follows})

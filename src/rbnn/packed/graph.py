@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from rbnn.packed.operations import (
     check,
     is_number,
 )
+from rbnn.packed.sizes import Free, check_follows, check_free, derived, evaluated, in_steps, in_words, strides, wrong
 from rbnn.text import quoted
 
 LARGEST_MEAN = 1e6
@@ -54,6 +55,8 @@ class Graph:
     operations: list[Operation]
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Of answers that are no vector and no picture, by buffer: the sides of one, in torch's order."""
+    free: Free | None = None
+    """Where the network takes pictures of other sizes too."""
 
     @property
     def outputs(self) -> list[str]:
@@ -69,6 +72,46 @@ class Graph:
     def answered(self, planes: Callable[[str], NDArray[Any]]) -> Any:
         """The answer from its buffers, each (N, C, H, W): vectors are (N, C), lists are tuples."""
         return _arranged(self.output, planes, self.shapes)
+
+    def at(self, height: int, width: int) -> "Graph":
+        """The same network for pictures of this size; PackError where it does not take them."""
+        own = self.buffers[self.input.buffer]
+        if (height, width) == own.shape[:2]:
+            return self
+        steps = self.free.steps if self.free else (0, 0)
+        refused = f"the network does not take pictures of {height}×{width}"
+        if not in_steps(steps, (height, width), own.shape):
+            raise PackError(f"{refused}: it takes {in_words(steps, *own.shape[:2])}")
+        try:
+            return self._derived(height, width)
+        except PackError as reason:
+            coarsest = strides(self.operations, self.buffers, self.input.buffer)
+            if not in_steps(coarsest, (height, width), own.shape):
+                refused += f", its strides fit {in_words(coarsest, *own.shape[:2])}"
+            raise PackError(f"{refused}: {reason}") from None
+
+    def _derived(self, height: int, width: int) -> "Graph":
+        own = self.buffers[self.input.buffer]
+        found = {self.input.buffer: Buffer(own.type, (height, width, own.shape[2]))}
+        operations = []
+        for operation in self.operations:
+            moved, shape = derived(operation, found, self.buffers)
+            operations.append(moved)
+            found |= {name: replace(self.buffers[name], shape=shape) for name in moved.outputs.values()}
+        buffers = {name: found.get(name, buffer) for name, buffer in self.buffers.items()}
+        made = replace(self, buffers=buffers, operations=operations, shapes=self._shapes_of_answers(buffers))
+        made.check()
+        return made
+
+    def _shapes_of_answers(self, buffers: dict[str, Buffer]) -> dict[str, tuple[int, ...]]:
+        """Where the buffers are these.  A map stays one, even of a single pixel."""
+        pixel = {
+            name: (buffers[name].shape[2], 1, 1)
+            for name in self.outputs
+            if buffers[name].shape[:2] == (1, 1) != self.buffers[name].shape[:2]
+        }
+        follows = self.free.shapes if self.free else {}
+        return pixel | self.shapes | {name: tuple(evaluated(given, buffers)) for name, given in follows.items()}
 
     @property
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -100,7 +143,9 @@ class Graph:
             raise PackError(f"tensor {quoted(name)} has values that are not finite")
         written = {self.input.buffer}
         for operation in self.operations:
-            check(Site(operation, self.buffers), written)
+            site = Site(operation, self.buffers)
+            check(site, written)
+            check_follows(site, written)
             written.update(operation.outputs.values())
         _check_answer(self.output, 0)
         if len(self.outputs) > MOST_ANSWERS:
@@ -111,10 +156,22 @@ class Graph:
         for name, shape in self.shapes.items():
             if name not in self.outputs or prod(shape) != prod(self.buffers[name].shape):
                 raise PackError(f"the answer {quoted(name)} cannot have the shape {quoted(shape)}")
+        self._check_free(written)
         if self.input.classes:
             answers = self.buffers[self.outputs[0]].shape[2]
             if not isinstance(self.output, str) or len(self.input.classes) != answers:
                 raise PackError(f"{len(self.input.classes)} names of classes for {answers} answers")
+
+    def _check_free(self, written: set[str]) -> None:
+        if self.free is None:
+            if any(operation.follows for operation in self.operations):
+                raise PackError("numbers follow from the size of the picture, which is not free")
+            return
+        check_free(self.free)
+        for name, given in self.free.shapes.items():
+            why = wrong(given, self.shapes.get(name, ()), written, self.buffers)
+            if why:
+                raise PackError(f"the shape of the answer {quoted(name)} {why}")
 
 
 def answer_buffers(answer: Answer) -> list[str]:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbnn import notebook
-from rbnn.errors import ConfigError, InputError
+from rbnn.errors import ConfigError, InputError, PackError
 from rbnn.packed.graph import Graph
+from rbnn.packed.sizes import strides
 from rbnn.text import as_shape
 
 if TYPE_CHECKING:
@@ -95,9 +96,13 @@ def predictions(
 
 
 def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]:
-    """A picture as the network takes it: (C, H, W)."""
+    """A picture as the network takes it: (C, H, W).  What a network with free sizes does not classify keeps its own
+    size, or gets the nearest one that the network takes."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
+    free = graph.free is not None and not classifies(graph)
     if isinstance(source, np.ndarray) and source.dtype != np.uint8:
+        if free and source.dtype == np.float32 and source.ndim == 3:
+            return source
         if source.dtype != np.float32 or source.size != height * width * channels or source.shape[0] != channels:
             raise InputError(
                 f"{called} takes pictures of bytes, (H, W) or (H, W, C) of any size, or normalised float32 of shape "
@@ -109,9 +114,40 @@ def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]
         raise InputError(f"{called} takes {one_input((channels, height, width))} at a time, float32, and no pictures")
     from rbnn.data import preprocess
 
-    side, (mean, std) = _square_side(graph, called), normalisation(graph, called)
-    values: NDArray[np.float32] = preprocess.normalise(preprocess.picture(source, side, channels)[None], mean, std)[0]
+    mean, std = normalisation(graph, called)
+    if free:
+        image = preprocess.whole_picture(source, channels)
+        size = _nearest_size(graph, *image.shape[:2])
+        image = image if image.shape[:2] == size else preprocess.resize(image, *size)
+    else:
+        image = preprocess.picture(source, _square_side(graph, called), channels)
+    values: NDArray[np.float32] = preprocess.normalise(image[None], mean, std)[0]
     return values
+
+
+def _nearest_size(graph: Graph, height: int, width: int) -> tuple[int, int]:
+    """The size that the network takes which is nearest to this one: by its steps, else by its strides."""
+    assert graph.free is not None
+    own = graph.buffers[graph.input.buffer].shape
+    refused = ""
+    for steps in (graph.free.steps, strides(graph.operations, graph.buffers, graph.input.buffer)):
+        rows, columns = (
+            _nearest_side(side, step, mine) for side, step, mine in zip((height, width), steps, own, strict=False)
+        )
+        try:
+            graph.at(rows, columns)
+        except PackError as reason:
+            refused = refused or str(reason)
+        else:
+            return rows, columns
+    raise InputError(refused)
+
+
+def _nearest_side(side: int, step: int, own: int) -> int:
+    if step == 0:
+        return own
+    least = own % step or step
+    return max(own + round((side - own) / step) * step, least)
 
 
 def one_input(shape: tuple[int, int, int]) -> str:

@@ -3,7 +3,6 @@
 import operator
 import os
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -11,13 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rbnn import _core, notebook
-from rbnn.errors import ConfigError, InputError, PackError, UnknownName
+from rbnn.errors import ConfigError, InputError, UnknownName
 from rbnn.packed import file as packfile
-from rbnn.packed.budget import check_work
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
+from rbnn.packed.plans import Plan, Plans
 from rbnn.packed.prediction import Picture, Prediction, predictions
-from rbnn.text import LONGEST_QUOTE, as_shape, as_size, listed, plural, quoted, shorten
+from rbnn.packed.sizes import in_words
+from rbnn.text import as_shape, as_size, listed, plural, quoted
 
 LARGEST_ANSWER = 4 << 30
 """Bytes of all answers of a call."""
@@ -29,7 +29,9 @@ class Session:
     A call takes float32 images (N, C, H, W), normalised as in training, and returns logits (N, classes), or a map
     (N, C, H, W) if the network ends in one; a tuple or a dictionary of them if the network returns several tensors.
     Images of bytes (uint8) are normalised with the mean and std of the file.  A network for signals or vectors takes
-    (N, C, L) or (N, C).  ``predict`` takes image files or arrays of any size and returns class names.
+    (N, C, L) or (N, C).  A network that was exported with ``free_size`` takes images of other heights and widths too;
+    each size is planned when it first comes, and the last few plans are kept.  ``predict`` takes image files or arrays
+    of any size and returns class names.
 
     Sessions are thread-safe, and a call releases the GIL.  A session can be pickled, with its network; the process that
     unpickles it chooses its own kernels.  A session also works on both sides of a fork.  ``with Session(…) as net:`` or
@@ -59,16 +61,15 @@ class Session:
             self.graph, self._called = packfile.read(network), str(network)
         else:
             raise ConfigError(f"a packed file or a graph expected, got a {type(network).__name__}")
-        check_work(self.graph, most_work)
-        self._asked_for = kernels
-        self._made: Any = build(self.graph, kernels)
+        self._asked_for = kernels, most_work
+        self._made: Plans | None = Plans(self.graph, *self._asked_for)
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
         self.input_shape = channels, height, width
-        """Shape of each image: channels, height, width."""
-        self._answer_bytes = 4 * sum(prod(self.graph.buffers[name].shape) for name in self.graph.outputs)
+        """Shape of each image: channels, height, width; of a network with free sizes the one that it was exported
+        with."""
 
     @property
-    def _program(self) -> Any:
+    def _plans(self) -> Plans:
         if self._made is None:
             raise InputError(f"the session of {self._called} is closed")
         return self._made
@@ -88,7 +89,7 @@ class Session:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        self._made = build(self.graph, self._asked_for) if state["_made"] else None
+        self._made = Plans(self.graph, *self._asked_for) if state["_made"] else None
 
     def _facts(self) -> dict[str, str]:
         """What it is, for people."""
@@ -96,8 +97,10 @@ class Session:
         shapes = [self.graph.buffers[name].shape for name in self.graph.outputs]
         answers = ", ".join(as_shape(tuple(side for side in shape if side != 1) or (1,)) for shape in shapes)
         floats = kinds.count("float_conv") + kinds.count("int8_conv")
+        free = self.graph.free
+        others = f" or {in_words(free.steps, *self.input_shape[1:])}" if free else ""
         return {
-            "input": as_shape(self.input_shape),
+            "input": as_shape(self.input_shape) + others,
             "answers": answers,
             "layers": f"{kinds.count('binary_conv')} binary and {floats} float layers",
             "state": "closed" if self._made is None else f"{self.kernels} kernels, {plural(self.threads, 'thread')}",
@@ -114,12 +117,12 @@ class Session:
     @property
     def kernels(self) -> str:
         """Name of the instruction set that runs the network."""
-        return str(self._program.kernels)
+        return str(self._plans.own.program.kernels)
 
     @property
     def takes_bytes(self) -> bool:
         """Whether the first layer computes on bytes.  Otherwise images of bytes are converted to floats first."""
-        return bool(self._program.takes_bytes)
+        return bool(self._plans.own.program.takes_bytes)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -128,19 +131,20 @@ class Session:
 
     def __call__(self, images: ArrayLike) -> Any:
         array = _array(images)
-        self._check_answer(len(array) if array.ndim else 0)
+        plan = self._plan(array)
+        _check_answer(len(array) if array.ndim else 0, plan)
         try:
             planes: list[NDArray[np.float32]]
             if array.dtype == np.uint8 and self.takes_bytes:
-                planes = self._program.run_bytes(self._shaped(array), self.threads)
+                planes = plan.program.run_bytes(self._shaped(array, plan), self.threads)
             else:
-                planes = self._program.run(self._checked(array), self.threads)
+                planes = plan.program.run(self._checked(array, plan), self.threads)
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
         except MemoryError:
             raise InputError(f"{len(array)} pictures at once need more memory than there is: give fewer") from None
-        answers = dict(zip(self.graph.outputs, planes, strict=True))
-        answer = self.graph.answered(answers.__getitem__)
+        answers = dict(zip(plan.graph.outputs, planes, strict=True))
+        answer = plan.graph.answered(answers.__getitem__)
         signal = array.ndim == 3 and isinstance(answer, np.ndarray) and answer.ndim == 4 and answer.shape[2] == 1
         return answer[:, :, 0] if signal else answer
 
@@ -164,55 +168,48 @@ class Session:
         """Time each operation on one image, in seconds: the minimum over ``repeats`` runs."""
         if not isinstance(repeats, int) or not -1 << 31 <= repeats < 1 << 31:
             raise InputError(f"repeats must be a whole number, got {quoted(repeats)}")
-        checked = self._checked(image)
+        array = _array(image)
+        plan = self._plan(array)
+        checked = self._checked(array, plan)
         if len(checked) != 1:
             raise InputError(f"a profile takes one picture, got {len(checked)}")
         try:
-            seconds = self._program.profile(checked, repeats, self.threads)
+            seconds = plan.program.profile(checked, repeats, self.threads)
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
-        return list(zip(self.graph.operations, seconds, strict=True))
+        return list(zip(plan.graph.operations, seconds, strict=True))
 
     def trace(self, images: ArrayLike, given: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
         """Return what the operations write, by buffer, as (N, height, width, channels), with signs as ±1.  A buffer in
         ``given`` gets these values before an operation reads it, which shows each operation on chosen inputs."""
         numbers = {name: index for index, name in enumerate(self.graph.buffers)}
-        pictures = self._checked(images)
-        values = {name: self._given(name, array, len(pictures)) for name, array in given.items()}
+        array = _array(images)
+        plan = self._plan(array)
+        pictures = self._checked(array, plan)
+        values = {name: _given(plan.graph, name, each, len(pictures)) for name, each in given.items()}
         found = []
         for index, image in enumerate(pictures):
             chosen = {numbers[name]: np.ascontiguousarray(array[index]) for name, array in values.items()}
-            found.append(self._program.trace(image[None], chosen))
+            found.append(plan.program.trace(image[None], chosen))
         written = [name for operation in self.graph.operations for name in operation.outputs.values()]
         return {name: np.stack([each[numbers[name]] for each in found]) for name in written} if found else {}
 
-    def _given(self, name: str, values: ArrayLike, count: int) -> NDArray[np.float32]:
-        """Values for a buffer, of ``count`` pictures."""
-        if name not in self.graph.buffers:
-            raise UnknownName("buffer", name, self.graph.buffers)
-        array, expected = _array(values), (count, *self.graph.buffers[name].shape)
-        if array.dtype.kind not in "biuf" or array.shape != expected:
-            raise InputError(
-                f"buffer {quoted(name)} takes numbers of shape {expected}, got {array.dtype} {array.shape}"
-            )
-        return array.astype(np.float32)
+    def _plan(self, array: NDArray[Any]) -> Plan:
+        """For pictures of this array's size, if the network has other sizes than its own; ``_shaped`` then judges."""
+        channels, height, _ = self.input_shape
+        plans = self._plans
+        if self.graph.free is None or array.ndim not in (3, 4) or array.shape[1] != channels:
+            return plans.own
+        if array.ndim == 3:
+            return plans.of(1, array.shape[2]) if height == 1 else plans.own
+        return plans.of(*array.shape[2:])
 
-    def _check_answer(self, count: int) -> None:
-        """A small network can answer with large pictures: so many of them are judged before there is room for any."""
-        size = count * self._answer_bytes
-        if size > LARGEST_ANSWER:
-            raise InputError(
-                f"the answers to {count} pictures take {as_size(size)}, at most {as_size(LARGEST_ANSWER)} are given at "
-                "once: give fewer pictures"
-            )
-
-    def _checked(self, images: ArrayLike) -> NDArray[np.float32]:
-        array = _array(images)
+    def _checked(self, array: NDArray[Any], plan: Plan) -> NDArray[np.float32]:
         if array.dtype == np.uint8:
-            array = self._normalised(self._shaped(array))
+            array = self._normalised(self._shaped(array, plan))
         if array.dtype != np.float32:
             raise InputError(f"float32 or uint8 images expected, got {array.dtype}: use images.astype('float32')")
-        return self._shaped(array)
+        return self._shaped(array, plan)
 
     def _normalised(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         from rbnn.data.preprocess import normalise  # it brings Pillow, which takes time to import
@@ -222,17 +219,18 @@ class Session:
             raise InputError("the file does not say how to normalise pictures: float32 images expected, got uint8")
         return normalise(images.transpose(0, 2, 3, 1), mean, std)
 
-    def _shaped(self, array: NDArray[Any]) -> NDArray[Any]:
+    def _shaped(self, array: NDArray[Any], plan: Plan) -> NDArray[Any]:
         """Pictures (N, C, H, W).  A signal (N, C, L) is one of height 1, a vector (N, C) one of a single pixel."""
-        if array.shape[1:] == self.input_shape:
+        height, width, channels = plan.graph.buffers[plan.graph.input.buffer].shape
+        if array.shape[1:] == (channels, height, width):
             return np.ascontiguousarray(array)
-        channels, height, width = self.input_shape
-        taken: list[tuple[int, ...]] = [self.input_shape]
+        taken: list[tuple[int, ...]] = [(channels, height, width)]
         taken += [(channels, width)] if height == 1 else []
         taken += [(channels,)] if height == width == 1 else []
         if array.shape[1:] not in taken:
             expected = " or ".join(f"(N, {', '.join(map(str, each))})" for each in reversed(taken))
-            raise InputError(f"images of shape {expected} expected, got {array.shape}")
+            sizes = f", or others: {in_words(self.graph.free.steps, height, width)}" if self.graph.free else ""
+            raise InputError(f"images of shape {expected} expected{sizes}, got {array.shape}")
         return np.ascontiguousarray(array).reshape(len(array), channels, height, width)
 
 
@@ -243,38 +241,21 @@ def _array(values: ArrayLike) -> NDArray[Any]:
         raise InputError(f"expected an array of numbers: {str(reason)[:200]}") from None
 
 
-def build(graph: Graph, kernels: str | None) -> Any:
-    """The compiled program of a checked graph.  Kernels that are not named are those of RBNN_KERNELS, or the best."""
-    if not isinstance(kernels, str | None):
-        known = ", ".join(name for name, _ in _core.kernels())
-        raise ConfigError(f"kernels must be one of {known}, got {quoted(kernels)}")
-    numbers = {name: index for index, name in enumerate(graph.buffers)}
-    buffers = [(str(buffer.type), *buffer.shape) for buffer in graph.buffers.values()]
-    operations = [_arguments(operation, numbers) for operation in graph.operations]
-    try:
-        outputs = [numbers[name] for name in graph.outputs]
-        return _core.Program(buffers, operations, numbers[graph.input.buffer], outputs, kernels or "")
-    except _core.Invalid as reason:
-        raise PackError(str(reason)) from None
+def _given(graph: Graph, name: str, values: ArrayLike, count: int) -> NDArray[np.float32]:
+    """Values for a buffer, of ``count`` pictures."""
+    if name not in graph.buffers:
+        raise UnknownName("buffer", name, graph.buffers)
+    array, expected = _array(values), (count, *graph.buffers[name].shape)
+    if array.dtype.kind not in "biuf" or array.shape != expected:
+        raise InputError(f"buffer {quoted(name)} takes numbers of shape {expected}, got {array.dtype} {array.shape}")
+    return array.astype(np.float32)
 
 
-def _arguments(operation: Operation, numbers: dict[str, int]) -> tuple[Any, ...]:
-    """An operation as the core takes it: attributes apart into lists of numbers and words."""
-    values: dict[str, list[float]] = {}
-    words: dict[str, str] = {}
-    for role, value in operation.attributes.items():
-        items = list(value) if isinstance(value, list | tuple) else [value]
-        if isinstance(items[0], str):
-            words[role] = items.pop(0)
-        values[role] = [float(item) for item in items]
-        if role in words and not items and role != "activation":
-            del values[role]
-    return (
-        operation.kind,
-        shorten(operation.name, LONGEST_QUOTE),
-        {role: numbers[name] for role, name in operation.inputs.items()},
-        {role: numbers[name] for role, name in operation.outputs.items()},
-        {role: np.ascontiguousarray(array) for role, array in operation.tensors.items()},
-        values,
-        words,
-    )
+def _check_answer(count: int, plan: Plan) -> None:
+    """A small network can answer with large pictures: so many of them are judged before there is room for any."""
+    size = count * plan.answer_bytes
+    if size > LARGEST_ANSWER:
+        raise InputError(
+            f"the answers to {count} pictures take {as_size(size)}, at most {as_size(LARGEST_ANSWER)} are given at "
+            "once: give fewer pictures"
+        )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal, TypeAlias
 
 from numpy.typing import NDArray
@@ -22,6 +23,28 @@ class Buffer:
     shape: Shape
 
 
+@dataclass(frozen=True)
+class Follows:
+    """A number that follows from the size of the picture: ⌊side · times / over⌋ + plus, with the side of a buffer, or
+    several of its sides multiplied."""
+
+    buffer: str
+    axes: str
+    """``h``, ``w``, ``c`` or several of them."""
+    times: int | float = 1
+    over: int = 1
+    plus: int = 0
+
+    def value(self, shape: Shape) -> int:
+        """The number where the buffer has this shape."""
+        side = prod(shape["hwc".index(axis)] for axis in self.axes)
+        return int(side * self.times // self.over) + self.plus
+
+
+Number: TypeAlias = int | Follows
+"""One that is the same for every size of the picture, or one that follows from it."""
+
+
 @dataclass(eq=False)
 class Operation:
     """One step of a network.  ``inputs`` and ``outputs`` name buffers, ``tensors`` are arrays, each by its role.
@@ -36,6 +59,8 @@ class Operation:
     outputs: dict[str, str] = field(default_factory=dict)
     tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
+    follows: dict[str, list[Number]] = field(default_factory=dict)
+    """Attributes that follow from the size of the picture, where that is free (``rbnn.packed.sizes``)."""
 
 
 @dataclass(frozen=True)

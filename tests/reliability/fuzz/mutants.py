@@ -58,7 +58,7 @@ def mutant_file(graph: Graph, rng: np.random.Generator) -> bytes:
         else:
             value = _mutate(rng, value, names)
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    return ENCODE[1 + int(rng.integers(3))](json.dumps(value), tensors)
+    return ENCODE[1 + int(rng.integers(len(ENCODE)))](json.dumps(value), tensors)
 
 
 def _changed(rng: np.random.Generator, tensor: NDArray[Any]) -> NDArray[Any]:

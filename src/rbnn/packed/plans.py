@@ -1,0 +1,112 @@
+"""What the engine runs: a network planned for one size of pictures, and the plans that a session keeps."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rbnn import _core
+from rbnn.errors import ConfigError, InputError, PackError
+from rbnn.packed.budget import check_work
+from rbnn.packed.graph import Graph
+from rbnn.packed.operations import Operation
+from rbnn.text import LONGEST_QUOTE, quoted, shorten
+
+MOST_PLANS = 4
+"""Sizes, besides the network's own, whose plans a session keeps; each holds the weights again, as its kernels want
+them."""
+
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A network for pictures of one size, compiled."""
+
+    graph: Graph
+    program: Any
+
+    @property
+    def answer_bytes(self) -> int:
+        """Of the answers to one picture."""
+        return 4 * sum(prod(self.graph.buffers[name].shape) for name in self.graph.outputs)
+
+
+class Plans:
+    """The plans of a network: the one of its own size, and those of the sizes that were used last.
+
+    Threads may ask at the same time: what is kept is replaced as a whole, never changed, so that no fork meets a
+    lock.  Two that ask for a new size at once may both make its plan; one is kept.
+    """
+
+    def __init__(self, graph: Graph, kernels: str | None, most_work: float | None) -> None:
+        self._kernels, self._most_work = kernels, most_work
+        check_work(graph, most_work)
+        self.own = Plan(graph, build(graph, kernels))
+        self._others: dict[Size, Plan] = {}
+
+    def of(self, height: int, width: int) -> Plan:
+        """For pictures of this size; InputError where the network does not take them, or asks for too much."""
+        size = height, width
+        if size == self.own.graph.buffers[self.own.graph.input.buffer].shape[:2]:
+            return self.own
+        plan = self._others.get(size) or self._made(size)
+        kept = {other: each for other, each in self._others.items() if other != size} | {size: plan}
+        self._others = dict(list(kept.items())[-MOST_PLANS:])
+        return plan
+
+    def __iter__(self) -> Iterator[Size]:
+        """The sizes that are planned besides the own, that of the last call at the end."""
+        return iter(self._others)
+
+    def _made(self, size: Size) -> Plan:
+        try:
+            graph = self.own.graph.at(*size)
+        except PackError as reason:
+            raise InputError(str(reason)) from None
+        try:
+            check_work(graph, self._most_work)
+            return Plan(graph, build(graph, self._kernels))
+        except PackError as reason:
+            raise InputError(f"for pictures of {size[0]}×{size[1]} {reason}") from None
+        except MemoryError:
+            raise InputError(f"pictures of {size[0]}×{size[1]} need more memory than there is") from None
+
+
+def build(graph: Graph, kernels: str | None) -> Any:
+    """The compiled program of a checked graph.  Kernels that are not named are those of RBNN_KERNELS, or the best."""
+    if not isinstance(kernels, str | None):
+        known = ", ".join(name for name, _ in _core.kernels())
+        raise ConfigError(f"kernels must be one of {known}, got {quoted(kernels)}")
+    numbers = {name: index for index, name in enumerate(graph.buffers)}
+    buffers = [(str(buffer.type), *buffer.shape) for buffer in graph.buffers.values()]
+    operations = [_arguments(operation, numbers) for operation in graph.operations]
+    try:
+        outputs = [numbers[name] for name in graph.outputs]
+        return _core.Program(buffers, operations, numbers[graph.input.buffer], outputs, kernels or "")
+    except _core.Invalid as reason:
+        raise PackError(str(reason)) from None
+
+
+def _arguments(operation: Operation, numbers: dict[str, int]) -> tuple[Any, ...]:
+    """An operation as the core takes it: attributes apart into lists of numbers and words."""
+    values: dict[str, list[float]] = {}
+    words: dict[str, str] = {}
+    for role, value in operation.attributes.items():
+        items = list(value) if isinstance(value, list | tuple) else [value]
+        if isinstance(items[0], str):
+            words[role] = items.pop(0)
+        values[role] = [float(item) for item in items]
+        if role in words and not items and role != "activation":
+            del values[role]
+    return (
+        operation.kind,
+        shorten(operation.name, LONGEST_QUOTE),
+        {role: numbers[name] for role, name in operation.inputs.items()},
+        {role: numbers[name] for role, name in operation.outputs.items()},
+        {role: np.ascontiguousarray(array) for role, array in operation.tensors.items()},
+        values,
+        words,
+    )
