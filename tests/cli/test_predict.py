@@ -355,6 +355,20 @@ def test_info_says_which_sizes_there_are(place: Path, rbnn: Rbnn) -> None:
     assert json.loads(rbnn("info", "net.rbnn", "--json").out)["free_size"] == [8, 4]
 
 
+def test_a_map_is_of_the_whole_picture(place: Path, rbnn: Rbnn) -> None:
+    """Classes of pictures of this size are those of their middle; a map has an answer for each pixel."""
+    shape = (64, 64, 3)
+    tensors = {"scale": np.ones(3, np.float32), "shift": np.zeros(3, np.float32)}
+    same = Operation("affine", "same", {"x": "image"}, {"float": "y"}, tensors)
+    buffers = {"image": Buffer("float", shape), "y": Buffer("float", shape)}
+    packfile.write(Graph(Input("image", (0.0,), (1.0,)), "y", buffers, [same]), place / "map.rbnn")
+    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    Image.fromarray(pixels).save(place / "scene.png")
+    assert rbnn("predict", "map.rbnn", "scene.png", "--output", "answers").code == 0
+    with np.load(place / "answers" / "scene.npz") as arrays:
+        np.testing.assert_allclose(arrays["answer"][0].transpose(1, 2, 0), pixels / 255, rtol=1e-6)
+
+
 def test_answers_need_a_place_and_classes_none(place: Path, rbnn: Rbnn) -> None:
     picture = next(place.rglob("0.png"))
     refused = rbnn("predict", "net.rbnn", picture, "--output", "answers")

@@ -8,7 +8,10 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from rbnn.packed.session import Session
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHARED = "digits_cnn.py"
@@ -91,3 +94,43 @@ def test_signals(
     twin, binary, packed = map(float, re.findall(r"(\d+\.\d) %", printed))
     assert binary == packed
     assert min(twin, binary) > least
+
+
+def test_segmentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The packed U-Net sees what torch's sees, and so does the command line; everything is drawn."""
+    from PIL import Image
+
+    from rbnn.cli import main
+
+    arguments = ["--epochs", "2", "--scenes", "160", "--channels", "16", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["segmentation.py", *arguments])
+    example = runpy.run_path(str(EXAMPLES / "segmentation.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    losses = [float(each) for each in re.findall(r"loss (\d+\.\d+)", printed)]
+    assert len(losses) == 4
+    assert losses[1] < 0.95 * losses[0]
+    assert losses[3] < 0.95 * losses[2]
+    rows = re.findall(r"1-bit, (?:torch|packed): (\S+) % of pixels right, mean IoU (\S+) %", printed)
+    torch, packed = ([float(number) for number in row] for row in rows)
+    np.testing.assert_allclose(torch, packed, atol=0.1)
+    ((equal, pixels),) = re.findall(r"torch and packed: ([\d,]+) of ([\d,]+) pixels equal", printed)
+    assert pixels == f"{100 * 32 * 32:,}"
+    assert int(equal.replace(",", "")) > 0.999 * 100 * 32 * 32  # a sign at a near-tie may differ, and a pixel with it
+    assert re.search(r"1-bit \d+\.\d+ ms, float twin in torch \d+\.\d+ ms", printed)
+    assert main(["predict", str(tmp_path / "unet.rbnn"), str(tmp_path / "scene.png"), "--output", str(tmp_path)]) == 0
+    scene = np.asarray(Image.open(tmp_path / "scene.png"))[None, ..., None]
+    images = example["Scenes"]("digits", None, "test").normalised(scene).numpy()
+    seen = Session(tmp_path / "unet.rbnn")(images).argmax(1)[0]
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "scene.answer.png")), seen)
+    assert Session(tmp_path / "unet.rbnn").classes == ("background", *"0123456789")
+    with Image.open(tmp_path / "figure.png") as figure:
+        assert min(figure.size) > 300
+
+
+def test_scores_of_a_map() -> None:
+    """By hand: of 6 pixels 4 are right; class 0 has 2 of 3, class 1 has 2 of 4, class 2 has 0 of 1."""
+    import torch
+
+    scores = runpy.run_path(str(EXAMPLES / "segmentation.py"))["scores"]
+    seen, labels = torch.tensor([[0, 0, 1, 1, 1, 1]]), torch.tensor([[0, 0, 0, 1, 1, 2]])
+    assert scores(seen, labels, 3) == "66.67 % of pixels right, mean IoU 38.89 %"

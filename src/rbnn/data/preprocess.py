@@ -136,15 +136,16 @@ def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[
     return offset.astype(np.float32), scale.astype(np.float32)
 
 
-def shorter_side(size: int) -> int:
+def shorter_side(size: int, margin: bool = True) -> int:
     """What a picture is scaled to before its middle of this size is cut out."""
-    return size if size < MARGIN_FROM else size * 256 // 224
+    return size if size < MARGIN_FROM or not margin else size * 256 // 224
 
 
-def picture(source: Source, size: int, channels: int) -> Picture:
-    """A picture as validation sees it: (size, size, channels)."""
+def picture(source: Source, size: int, channels: int, margin: bool = True) -> Picture:
+    """A picture as validation sees it: (size, size, channels).  Without ``margin`` nothing of its middle square is cut
+    off, so that a map has an answer for all of it."""
     image = whole_picture(source, channels)
-    shorter = shorter_side(size)
+    shorter = shorter_side(size, margin)
     height, width = image.shape[:2]
     if shorter * (shorter * max(height, width) // min(height, width)) > MAX_PIXELS:
         raise DataError(

@@ -49,7 +49,7 @@ def export(
     example_input      normalised images (N, C, H, W), preferably real ones; their height and width become the network's
                        input size.  Or signals (N, C, L), or vectors (N, C)
     mean, std          normalisation of images in [0, 1], per channel, stored in the file
-    classes            names of the classes
+    classes            names of the classes; of a network that answers with a map, of its channels
     stem               ``int8``: the first convolution computes on images of bytes; needs mean and std.  The example is
                        rounded to bytes
     float_layers       ``int8``: the other float layers get int8 weights, with one scale per filter.  Both are compared
@@ -104,9 +104,10 @@ def packed(
     images = rounding.pictures(images)
     draft, traced = pack(model, images, rounding)
     answers = traced.answers
-    if classes and (not isinstance(draft.answer, str) or len(classes) != answers[0][0].numel()):
-        count = f"{answers[0][0].numel()} answers" if isinstance(draft.answer, str) else f"{len(answers)} tensors"
-        raise ExportError(f"the network gives {count}, but {len(classes)} class names came")
+    count = draft.buffers[draft.answer].shape[2] if isinstance(draft.answer, str) else 0  # of a map: for each pixel
+    if classes and len(classes) != count:
+        given = f"{count} answers" if count else f"{len(answers)} tensors"
+        raise ExportError(f"the network gives {given}, but {len(classes)} class names came")
     contract = Input(draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)))
     graph = draft.graph(contract)
     graph.check()

@@ -120,7 +120,7 @@ def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]
         size = _nearest_size(graph, *image.shape[:2])
         image = image if image.shape[:2] == size else preprocess.resize(image, *size)
     else:
-        image = preprocess.picture(source, _square_side(graph, called), channels)
+        image = preprocess.picture(source, _square_side(graph, called), channels, margin=classifies(graph))
     values: NDArray[np.float32] = preprocess.normalise(image[None], mean, std)[0]
     return values
 

@@ -75,6 +75,7 @@ def describe(network: "OnnxNetwork", graph: Graph) -> None:
 
     import rbnn
     from rbnn.data.preprocess import shorter_side
+    from rbnn.packed.prediction import classifies
 
     network.model.producer_version = rbnn.__version__
     height, width, channels = graph.buffers[graph.input.buffer].shape
@@ -83,7 +84,8 @@ def describe(network: "OnnxNetwork", graph: Graph) -> None:
         given |= {"mean": list(graph.input.mean), "std": list(graph.input.std)}
         if height == width and channels in (1, 3):
             given["colours"] = "RGB" if channels == 3 else "L"
-            given |= {"resize_shorter_side": shorter_side(height), "centre_crop": height}
+            scaled = shorter_side(height, margin=classifies(graph))
+            given |= {"resize_shorter_side": scaled, "centre_crop": height}
     known = {"input": given, "answer": network.answer, "classes": graph.input.classes}
     helper.set_model_props(network.model, {f"rbnn.{key}": json.dumps(value) for key, value in known.items()})
 

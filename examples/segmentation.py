@@ -1,0 +1,278 @@
+"""Segmentation: a U-Net with a 1-bit body says what each pixel shows, beside its float twin.
+
+    python examples/segmentation.py                                     # digits on noise: about a minute, no download
+    python examples/segmentation.py --data cifar10 --data-dir data --scenes 300 --epochs 10
+
+Scenes are made up: cut-outs of pictures, each of one class, lie at random places and in random sizes on a background
+of noise.  A pixel's label is the class of the cut-out that lies there, or background.  Digits have ten classes, and
+their strokes are cut out.  Pictures of CIFAR-10 are animals or vehicles, and an ellipse is cut out of them, so a pixel
+beside the animal, but inside the ellipse, counts as the animal too.  Networks learn from scenes of training pictures
+and are tested on scenes of test pictures.
+
+It writes into --out: unet.rbnn, the packed network; scene.png, a picture for `rbnn predict unet.rbnn scene.png`; and
+figure.png: scenes, their labels, and what both networks see.
+"""
+
+import argparse
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+import rbnn
+from rbnn.bench.race import race
+from rbnn.data.preprocess import normalise, resize
+
+SIDE = {"digits": 32, "cifar10": 64}
+"""Of a scene, in pixels."""
+CUT_OUTS = {"digits": (9, 18), "cifar10": (20, 40)}
+"""Sides of cut-outs, from … to."""
+VEHICLES = ("airplane", "automobile", "ship", "truck")
+"""Of CIFAR-10; its other classes are animals.  To tell apart all ten takes longer than this example should."""
+MOST_CUT_OUTS = 4
+TEST_SCENES = 100
+BATCH = 16
+SECONDS = 0.3
+"""Of racing, for each."""
+
+
+class Scenes:
+    """Scenes from one split of a data set."""
+
+    def __init__(self, name: str, directory: Path | None, split: rbnn.data.Split) -> None:
+        found = rbnn.data.load(name, directory, split)
+        assert isinstance(found, rbnn.data.ImageSet)
+        self.pictures, self.side, self.sizes = found, SIDE[name], CUT_OUTS[name]
+        names = found.classes
+        if name == "cifar10":
+            names = tuple("vehicle" if each in VEHICLES else "animal" for each in names)
+        self.classes = ("background", *dict.fromkeys(names))
+        self.labels = np.array([self.classes.index(names[label]) for label in found.labels])
+        """Of the pictures, as places in ``classes``."""
+
+    def __call__(self, count: int, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Pictures (N, H, W, C) and the class of each of their pixels (N, H, W)."""
+        pictures = np.stack([self.background(random) for _ in range(count)])
+        labels = np.zeros(pictures.shape[:3], np.int64)
+        for picture, label in zip(pictures, labels, strict=True):
+            for _ in range(random.integers(1, MOST_CUT_OUTS + 1)):
+                self.paste(picture, label, random)
+        return pictures, labels
+
+    def background(self, random: np.random.Generator) -> NDArray[np.uint8]:
+        """A few large blots of colour, and noise."""
+        channels = self.pictures.channels
+        blots = resize(random.integers(0, 160, (4, 4, channels), np.uint8), self.side, self.side)
+        return blots + random.integers(0, 96, (self.side, self.side, channels), np.uint8)
+
+    def paste(self, picture: NDArray[np.uint8], label: NDArray[np.int64], random: np.random.Generator) -> None:
+        one = random.integers(len(self.pictures))
+        height, width = random.integers(*self.sizes, 2, endpoint=True)
+        top, left = random.integers(0, self.side - height + 1), random.integers(0, self.side - width + 1)
+        cut_out = resize(self.pictures.images[one], height, width)
+        if self.pictures.channels == 1:
+            mask = cut_out[..., 0] > 96  # the strokes
+        else:
+            y, x = np.ogrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
+            mask = y * y + x * x <= 1
+        place = slice(top, top + height), slice(left, left + width)
+        picture[place][mask] = cut_out[mask]
+        label[place][mask] = self.labels[one]
+
+    def tensors(self, count: int, random: np.random.Generator) -> tuple[Tensor, Tensor]:
+        pictures, labels = self(count, random)
+        return self.normalised(pictures), torch.from_numpy(labels)
+
+    def normalised(self, pictures: NDArray[np.uint8]) -> Tensor:
+        return torch.from_numpy(normalise(pictures, self.pictures.mean, self.pictures.std))
+
+
+class Normed(nn.Sequential):
+    """Convolution and batch norm."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
+        conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
+        super().__init__(conv, nn.BatchNorm2d(outputs))
+
+
+class Block(nn.Module):
+    """A convolution and a shortcut around it, which keeps the floats between two signs."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = Normed(inputs, outputs, 3)
+
+    def forward(self, x: Tensor, shortcut: Tensor) -> Tensor:
+        return F.hardtanh(self.conv(x) + shortcut)
+
+
+class Level(nn.Module):
+    """What lies below a level of the U: half its size and twice its channels, and further levels below that."""
+
+    def __init__(self, channels: int, levels: int) -> None:
+        super().__init__()
+        self.pool = nn.MaxPool2d(2)
+        self.widen, self.down = Block(channels, 2 * channels), Block(2 * channels, 2 * channels)
+        self.below = Level(2 * channels, levels - 1) if levels > 1 else nn.Identity()
+        self.narrow, self.enlarge = Normed(2 * channels, channels, 1), nn.Upsample(scale_factor=2)
+        self.up = Block(2 * channels, channels)
+
+    def forward(self, skip: Tensor) -> Tensor:
+        x = self.pool(skip)
+        x = self.widen(x, torch.cat([x, x], 1))
+        x = self.below(self.down(x, x))
+        return self.up(torch.cat([self.enlarge(self.narrow(x)), skip], 1), skip)
+
+
+class UNet(nn.Module):
+    """An ordinary torch network: nothing in it knows of bits."""
+
+    def __init__(self, inputs: int, classes: int, channels: int, levels: int = 3) -> None:
+        super().__init__()
+        self.first = Normed(inputs, channels, 3)
+        self.below = Level(channels, levels)
+        self.last = nn.Conv2d(channels, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.below(F.hardtanh(self.first(x))))
+
+
+def train(model: nn.Module, scenes: Scenes, count: int, epochs: int, seed: int) -> None:
+    """``count`` new scenes in every epoch."""
+    optimizer = torch.optim.Adam(model.parameters(), 0.003)
+    steps = -(-count // BATCH)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps)
+    schedule = rbnn.BinarySchedule(model, optimizer, epochs)  # does nothing for the float twin
+    random = np.random.default_rng(seed)
+    model.train()
+    for epoch in range(epochs):
+        schedule.step(epoch)
+        total = 0.0
+        for _ in range(steps):
+            images, labels = scenes.tensors(BATCH, random)
+            loss = F.cross_entropy(model(images), labels) + rbnn.penalty(model)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            cosine.step()
+            total += float(loss.detach())
+        print(f"epoch {epoch}: loss {total / steps:.3f}", flush=True)
+
+
+def scores(seen: Tensor, labels: Tensor, classes: int) -> str:
+    """Of maps of classes: how many pixels are right, and intersection over union, the mean over the classes."""
+    pairs = torch.bincount((labels * classes + seen).flatten(), minlength=classes**2).reshape(classes, classes)
+    right = pairs.diagonal()
+    union = pairs.sum(0) + pairs.sum(1) - right
+    pixels, mean_iou = right.sum() / pairs.sum(), (right / union).mean()
+    return f"{100 * float(pixels):.2f} % of pixels right, mean IoU {100 * float(mean_iou):.2f} %"
+
+
+@torch.no_grad()
+def seen_by(network: nn.Module | rbnn.Session, images: Tensor) -> Tensor:
+    """The class of each pixel."""
+    parts = images.split(BATCH)
+    if isinstance(network, rbnn.Session):
+        return torch.cat([torch.from_numpy(network(some.numpy()).argmax(1)) for some in parts])
+    return torch.cat([network(some).argmax(1) for some in parts])
+
+
+def folded(model: nn.Module) -> nn.Module:
+    """A copy with the batch norms in the weights, as an engine would have them."""
+    model = copy.deepcopy(model)
+    for part in list(model.modules()):
+        if isinstance(part, Normed):
+            part[0], part[1] = fuse_conv_bn_eval(part[0], part[1]), nn.Identity()
+    return model
+
+
+@torch.inference_mode()
+def print_speed(twin: nn.Module, session: rbnn.Session, image: Tensor) -> None:
+    """One scene on one thread, the best of many turns; of torch the memory format that is faster."""
+    torch.set_num_threads(1)
+    pixels = image.numpy()
+    calls: dict[str, Callable[[], object]] = {"1-bit": lambda: session(pixels)}
+    for layout in (torch.contiguous_format, torch.channels_last):
+        network, scene = folded(twin).to(memory_format=layout), image.contiguous(memory_format=layout)
+        calls[str(layout)] = lambda network=network, scene=scene: network(scene)
+    times = race(calls, SECONDS)
+    ours = times.pop("1-bit").best
+    theirs = min(each.best for each in times.values())
+    print(f"one scene on one thread: 1-bit {1e3 * ours:.2f} ms, float twin in torch {1e3 * theirs:.2f} ms, ", end="")
+    print(f"{theirs / ours:.1f} times as long")
+
+
+def draw(path: Path, scenes: Scenes, columns: dict[str, NDArray[np.generic]]) -> None:
+    """A row for each scene: the picture, then maps of classes."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    colours = ListedColormap(["black", *colormaps["tab10"].colors][: len(scenes.classes)])
+    rows = len(next(iter(columns.values())))
+    figure = Figure((1.7 * len(columns), 1.7 * rows + 0.6), layout="constrained")
+    for axes, (name, shown) in zip(figure.subplots(rows, len(columns), squeeze=False).T, columns.items(), strict=True):
+        axes[0].set_title(name, fontsize=9)
+        for axis, one in zip(axes, shown, strict=True):
+            axis.imshow(one, colours, vmin=0, vmax=len(scenes.classes) - 1, interpolation="nearest")
+            axis.set_axis_off()
+    patches = [Patch(facecolor=colours(i), label=name) for i, name in enumerate(scenes.classes)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7, frameon=False)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", choices=SIDE, default="digits")
+    parser.add_argument("--data-dir", type=Path, help="where rbnn data put CIFAR-10")
+    parser.add_argument("--scenes", type=int, default=800, help="of an epoch")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--channels", type=int, default=32, help="of the uppermost level")
+    parser.add_argument("--method", default="rbnn")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("segmentation"))
+    options = parser.parse_args()
+
+    scenes, tests = (Scenes(options.data, options.data_dir, split) for split in ("train", "test"))
+    pictures, labels = tests(TEST_SCENES, np.random.default_rng(options.seed + 1))
+    images, truth = tests.normalised(pictures), torch.from_numpy(labels)
+
+    networks: dict[str, nn.Module] = {}
+    for method in ("float", options.method):
+        torch.manual_seed(options.seed)
+        networks[method] = model = UNet(images.shape[1], len(tests.classes), options.channels)
+        if method != "float":
+            print(rbnn.binarize_(model, method))
+        train(model, scenes, options.scenes, options.epochs, options.seed)
+        model.eval()
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    packed = options.out / "unet.rbnn"
+    print(rbnn.export(model, packed, images[:BATCH], tests.pictures.mean, tests.pictures.std, tests.classes))
+    session = rbnn.Session(packed)
+    seen = {
+        "float twin": seen_by(networks["float"], images), "1-bit, torch": seen_by(model, images),
+        "1-bit, packed": seen_by(session, images),
+    }  # fmt: skip
+    for name, classes in seen.items():
+        print(f"{name}: {scores(classes, truth, len(tests.classes))}")
+    equal = seen["1-bit, torch"] == seen["1-bit, packed"]
+    print(f"torch and packed: {int(equal.sum()):,} of {equal.numel():,} pixels equal")
+    print_speed(networks["float"], session, images[:1])
+
+    Image.fromarray(pictures[0].squeeze()).save(options.out / "scene.png")
+    colours = pictures.repeat(3 // pictures.shape[3], 3)
+    shown = {"picture": colours, "labels": labels, "1-bit": seen["1-bit, packed"], "float": seen["float twin"]}
+    draw(options.out / "figure.png", tests, {name: np.asarray(each[:4]) for name, each in shown.items()})
+
+
+if __name__ == "__main__":
+    main()
