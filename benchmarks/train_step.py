@@ -7,6 +7,7 @@ python benchmarks/train_step.py --batches 64 128 --threads 1 2 --json
 """
 
 import argparse
+import gc
 import json
 import time
 
@@ -66,7 +67,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    _core.keep_freed_memory()  # as the training loop does, for all
+    _core.keep_freed_memory()  # both as the training loop does, for all
+    gc.freeze()
     rows = [
         {"batch": batch, "threads": threads, "method": method} | {key: round(value, 3) for key, value in times.items()}
         for batch in args.batches
