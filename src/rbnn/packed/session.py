@@ -143,7 +143,7 @@ class Session:
             raise InputError(str(reason)) from None
         except MemoryError:
             raise InputError(f"{len(array)} pictures at once need more memory than there is: give fewer") from None
-        answers = dict(zip(plan.graph.outputs, planes, strict=True))
+        answers = dict(zip(plan.outputs, planes, strict=True))
         answer = plan.graph.answered(answers.__getitem__)
         signal = array.ndim == 3 and isinstance(answer, np.ndarray) and answer.ndim == 4 and answer.shape[2] == 1
         return answer[:, :, 0] if signal else answer
