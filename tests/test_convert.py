@@ -153,7 +153,7 @@ def test_first_convolution_and_last_linear_stay_float() -> None:
 def test_a_network_that_is_binary_already_is_said_to_be() -> None:
     model = sequential()
     rbnn.binarize_(model)
-    with pytest.raises(NotBinary, match=r"3 layers of Sequential are binary already"):
+    with pytest.raises(NotBinary, match=r"3 layers of Sequential are already binary"):
         rbnn.binarize_(model)
 
 
@@ -262,7 +262,7 @@ def test_kept_layers_say_why() -> None:
 def test_a_pattern_that_matches_nothing_is_an_error(keep: list[str], nearest: str) -> None:
     model = Residual()
     before = copy.deepcopy(model)
-    with pytest.raises(ConfigError, match=rf"no convolution or linear layer is called .*nearest name is '{nearest}"):
+    with pytest.raises(ConfigError, match=rf"no convolution or linear layer matches .*nearest name is '{nearest}"):
         rbnn.binarize_(model, keep=keep)
     assert same(model, before)
 
@@ -291,7 +291,7 @@ def pruned() -> nn.Module:
 @pytest.mark.parametrize(
     ("layer", "why"),
     [
-        (Scaled(8, 8, 3), "Scaled has a forward of its own"),
+        (Scaled(8, 8, 3), "Scaled has its own forward"),
         (parametrizations.weight_norm(nn.Conv2d(8, 8, 3)), "its weight is computed"),
         (parametrizations.spectral_norm(nn.Linear(8, 8)), "its weight is computed"),
         (pruned(), "its weight is computed"),
@@ -401,8 +401,8 @@ def test_relus_are_warned_of_where_the_method_does_not_centre(method: str, optio
     assert [one.filename for one in caught] == [__file__]
     # middle is seen through pool, flatten and dropout
     assert report.warnings == [
-        f"ReLUs feed binary layers 'conv2', 'middle', and {method} does not centre its inputs: no gradient passes a "
-        "ReLU where it gives 0; whether hardtanh in its place is better depends on the network, so try both, "
+        f"ReLUs feed binary layers 'conv2', 'middle', and {method} does not centre its inputs: a ReLU passes no "
+        "gradient where its output is 0; whether hardtanh is better depends on the network, so try both "
         "relu='keep' and relu='hardtanh'"
     ]
     assert isinstance(model.relu, nn.ReLU)
@@ -463,8 +463,8 @@ def test_relu_functions_cannot_be_replaced_and_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="cannot replace the ReLU"):
         report = rbnn.binarize_(Functional(), relu="hardtanh")
     assert report.warnings == [
-        f"binarize_ cannot replace the ReLU that feeds binary layer {layer!r}, since it is written in a forward: write "
-        "torch.nn.functional.hardtanh in its place"
+        f"binarize_ cannot replace the ReLU that feeds binary layer {layer!r}, because it is called in a forward: call "
+        "torch.nn.functional.hardtanh there instead"
         for layer in ("conv2", "conv3", "conv4")
     ]
 

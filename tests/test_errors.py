@@ -5,15 +5,15 @@ from rbnn.errors import MOST_LISTED, UnknownName
 
 def test_a_short_list_is_printed_whole() -> None:
     assert str(UnknownName("colour", "gren", ["red", "green", "blue"])) == (
-        "unknown colour 'gren': did you mean 'green'? known are blue, green, red"
+        "unknown colour 'gren': did you mean 'green'? available: blue, green, red"
     )
-    assert str(UnknownName("colour", "12", ["red"])) == "unknown colour '12': known are red"
+    assert str(UnknownName("colour", "12", ["red"])) == "unknown colour '12': available: red"
 
 
 def test_of_a_long_list_the_nearest_few_are_named() -> None:
     known = [f"cifar10-network{number}-rbnn" for number in range(MOST_LISTED)] + ["digits"]
     said = str(UnknownName("recipe", "digit", known))
-    assert said.startswith("unknown recipe 'digit': did you mean 'digits'? known are digits, ")
+    assert said.startswith("unknown recipe 'digit': did you mean 'digits'? available: digits, ")
     assert said.endswith(f" and {len(known) - 4} others")
     assert said.count("cifar10") == 3
 

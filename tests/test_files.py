@@ -43,7 +43,7 @@ def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for attempt in (check_place, lambda path: write_whole(path, lambda file: file.write(b"new"))):
-        with pytest.raises(OSError, match="not an ordinary file"):
+        with pytest.raises(OSError, match="not a regular file"):
             attempt(pipe)
     assert pipe.is_fifo()
     assert os.listdir(tmp_path) == ["pipe"]
@@ -168,7 +168,7 @@ def test_what_is_no_ordinary_file_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     for name in ("pipe", "link", "loop"):
         for attempt in (check_place, lambda path: write_whole(path, lambda out: out.write(b"new"))):
-            with pytest.raises(OSError, match=r"not an ordinary file|symbolic links"):
+            with pytest.raises(OSError, match=r"not a regular file|symbolic links"):
                 attempt(tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "loop", "pipe"]
     assert (tmp_path / "link").readlink() == Path("/dev/null")
@@ -189,7 +189,7 @@ def test_the_devices_of_the_own_output_are_refused(where: str, tmp_path: Path) -
             text=True,
             timeout=120,
         )
-    says = "it is where this command's own output goes" if where == "a file" else "not an ordinary file"
+    says = "this command's own output goes there" if where == "a file" else "not a regular file"
     assert says in done.stderr.splitlines()[-1]
     assert link.is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "stdout"]

@@ -266,5 +266,5 @@ def test_a_method_without_a_word_about_activations_says_what_it_lacks() -> None:
 
     layer = BinaryConv2d(1, 1, 1)
     layer.adopt(WeightsAlone())
-    with pytest.raises(ConfigError, match=r"WeightsAlone .* give it a binarization"):
+    with pytest.raises(ConfigError, match=r"WeightsAlone .* define its method binarization"):
         layer.eval()(torch.ones(1, 1, 2, 2))

@@ -71,21 +71,21 @@ def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("nothing.py", None, "there is no such file"),
-        ("mine.txt", "", "expected a Python file, called NAME.py"),
-        ("json.py", "", "a module json exists already, so rename the file"),
+        ("nothing.py", None, "the file does not exist"),
+        ("mine.txt", "", "expected a Python file named NAME.py"),
+        ("json.py", "", "a module named json already exists; rename the file"),
         ("mine.py", "1 +\n", "SyntaxError: invalid syntax (mine.py, line 1)"),
         ("mine.py", "import nothing_like_it\n", "ModuleNotFoundError: No module named 'nothing_like_it'"),
         ("mine.py", "raise SystemExit(3)\n", "SystemExit: 3"),
         (
             "mine.py",
             METHOD.format("bnn"),
-            "ConfigError: method 'bnn' comes from rbnn itself already: choose another name in {path}",
+            "ConfigError: method 'bnn' is already defined by rbnn itself: choose another name in {path}",
         ),
         (
             "mine.py",
             NETWORK.replace("own_net", "vgg_small"),
-            "ConfigError: model 'vgg-small' comes from rbnn itself already: choose another name in {path}",
+            "ConfigError: model 'vgg-small' is already defined by rbnn itself: choose another name in {path}",
         ),
     ],
 )
@@ -118,7 +118,9 @@ def test_the_flag_may_stand_anywhere(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_two_files_with_one_name_of_a_method(tmp_path: Path) -> None:
     first, second = (written(tmp_path / name, METHOD.format("own")) for name in ("first.py", "second.py"))
     import_file(first)
-    with pytest.raises(ConfigError, match=f"method 'own' comes from {first} already: choose another name in {second}"):
+    with pytest.raises(
+        ConfigError, match=f"method 'own' is already defined by {first}: choose another name in {second}"
+    ):
         import_file(second)
 
 
@@ -146,7 +148,7 @@ def test_an_installed_package_announces_its_names(tmp_path: Path) -> None:
 
 def test_a_package_that_fails_does_not_take_the_others_along(tmp_path: Path) -> None:
     install(tmp_path, "bits", bits_broken="import nothing_like_it\n", bits_methods=METHOD.format("own"))
-    with pytest.warns(UserWarning, match="package bits announces bits_broken to rbnn, which cannot be imported: Mod"):
+    with pytest.warns(UserWarning, match="the rbnn plugin bits_broken of package bits could not be imported: Mod"):
         names = method_names()
     assert "own" in names
 
@@ -160,7 +162,7 @@ def test_a_run_that_needs_what_is_not_there(tmp_path: Path) -> None:
     recipe = written(tmp_path / "config.toml", as_toml(with_all_options(TrainConfig(method="own"))))
     assert read_recipe(recipe).imports == [str(path)]
     del METHODS["own"]
-    with pytest.raises(MissingImport, match=f"^the run needs {path}: give --import {path}$"):
+    with pytest.raises(MissingImport, match=f"^the run needs {path}: add --import {path}$"):
         read_recipe(recipe)
     assert "own" not in METHODS
 
@@ -169,7 +171,7 @@ def test_a_run_that_needs_what_is_not_there(tmp_path: Path) -> None:
     ("imports", "says"),
     [
         (["package bits"], "the run needs package bits: install bits"),
-        (["a.py", "package bits"], "the run needs a.py and package bits: install bits and give --import a.py"),
+        (["a.py", "package bits"], "the run needs a.py and package bits: install bits and add --import a.py"),
     ],
 )
 def test_a_package_is_to_be_installed(imports: list[str], says: str) -> None:

@@ -176,15 +176,22 @@ def test_the_penalty_has_to_be_asked_for_at_every_step() -> None:
 
 def test_step_takes_fractions_and_reaches_every_layer() -> None:
     model, _, schedule = built()
-    for epoch in (0, 0.5, 1, 4):
+    for epoch in (0, 0.5, 1, 3.5):
         schedule.step(epoch)
         assert method_of(model).progress == epoch / 4
-    assert method_of(model).epochs_begun == [0, 0.5, 1, 4]
+    assert method_of(model).epochs_begun == [0, 0.5, 1, 3.5]
+
+
+def test_the_end_of_the_schedule_is_reached_with_a_warning() -> None:
+    model, _, schedule = built()
+    with pytest.warns(UserWarning, match="epoch 4 is past the last epoch of the schedule, 3: count epochs from 0"):
+        schedule.step(4)
+    assert method_of(model).progress == 1
 
 
 @pytest.mark.parametrize("epoch", [-1, 4.5, 5])
 def test_epochs_outside_are_refused(epoch: float) -> None:
-    with pytest.raises(ConfigError, match="outside the schedule's 0 … 4"):
+    with pytest.raises(ConfigError, match="outside the schedule: expected 0 to 3"):
         built()[2].step(epoch)
 
 
@@ -222,7 +229,7 @@ def test_state_says_where_the_schedule_stands() -> None:
     other = built()[2]
     other.load_state_dict(state)
     assert other.epoch == 2.5
-    with pytest.raises(ConfigError, match="saved for 4 epochs, this one has 3"):
+    with pytest.raises(ConfigError, match="saved with 4 epochs, but this one has only 3"):
         built(epochs=3)[2].load_state_dict(state)
 
 

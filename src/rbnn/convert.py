@@ -1,4 +1,4 @@
-"""binarize_: any torch model becomes a binary network, in place."""
+"""binarize_: turn any torch model into a binary network, in place."""
 
 import copy
 import warnings
@@ -31,13 +31,13 @@ _BINARY: dict[type[Layer], type[BinaryLayer]] = {
 }
 
 _READ_THEIR_CHILDREN = nn.MultiheadAttention, nn.TransformerEncoderLayer
-"""They take the weights out of their linear layers and never, or not always, call them."""
+"""Modules that read the weights of their linear layers without always calling the layers."""
 
 
 @dataclass(repr=False)
 class Conversion:
-    """What ``binarize_`` did: the names of the layers that are binary now, of those that stayed float and why, and
-    what will hurt."""
+    """What ``binarize_`` did: the names of the layers that are now binary, the layers that stayed float with the
+    reasons, and warnings."""
 
     changed: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def binarize_(
     options   options of the method
     """
     if relu not in ("warn", "hardtanh", "keep"):
-        raise ConfigError(f"relu is one of warn, hardtanh, keep, got {relu!r}")
+        raise ConfigError(f"relu must be warn, hardtanh or keep, got {relu!r}")
     check_method(method, options)
     layers = _float_layers(model)
     report = Conversion()
@@ -92,7 +92,7 @@ def binarize_(
     if not report.changed:
         raise NotBinary(_nothing_left(model, report.kept))
 
-    # Whatever can fail comes before the first change.
+    # Everything that can fail happens before the first change.
     chosen = {name: create_method(method, layers[name][0].weight, **options) for name in report.changed}
     replaced = set[tuple[str, str]]()
     if relu == "hardtanh":
@@ -114,7 +114,7 @@ def binarize_(
 
 
 def _float_layers(model: nn.Module) -> dict[str, tuple[Layer, str | None]]:
-    """Every float convolution and linear layer in order of registration, with the reason why it cannot be binary."""
+    """Every float convolution and linear layer in order of registration, with the reason if it cannot be binary."""
     layers: dict[str, tuple[Layer, str | None]] = {}
     for name, module in model.named_modules():
         if isinstance(module, Layer) and not isinstance(module, BinaryLayer):
@@ -128,7 +128,7 @@ def _torch_class(layer: Layer) -> type[Layer]:
 
 
 def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
-    """Why ``layer`` has to stay float, or None."""
+    """Why ``layer`` must stay float, or None."""
     kind = _torch_class(layer)
     if isinstance(parent, _READ_THEIR_CHILDREN):
         return f"{type(parent).__name__} reads its weight without calling it"
@@ -138,7 +138,7 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
     if isinstance(weight, UninitializedParameter):
         return "it has no weight yet: run one batch through the model first"
     if any(getattr(type(layer), part, None) is not getattr(kind, part, None) for part in ("forward", "_conv_forward")):
-        return f"{type(layer).__name__} has a forward of its own"
+        return f"{type(layer).__name__} has its own forward"
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}"
     if not isinstance(layer, nn.Linear):
@@ -150,7 +150,7 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
 
 
 def _ends(layers: dict[str, tuple[Layer, str | None]]) -> dict[str, str]:
-    """The two layers that stay float unless the user says otherwise."""
+    """The two layers that stay float by default."""
     convolutions = [name for name, (layer, _) in layers.items() if not isinstance(layer, nn.Linear)]
     linears = [name for name, (layer, _) in layers.items() if isinstance(layer, nn.Linear)]
     ends: dict[str, str] = {}
@@ -170,7 +170,7 @@ def _matching(keep: Iterable[str], layers: dict[str, tuple[Layer, str | None]]) 
         if not found:
             nearest = get_close_matches(pattern, layers, n=1, cutoff=0.0)
             hint = f"; the nearest name is {nearest[0]!r}" if nearest else ""
-            raise ConfigError(f"keep: no convolution or linear layer is called {pattern!r}{hint}")
+            raise ConfigError(f"keep: no convolution or linear layer matches {pattern!r}{hint}")
         kept |= dict.fromkeys(found, f"kept by {pattern!r}")
     return kept
 
@@ -179,18 +179,20 @@ def _nothing_left(model: nn.Module, kept: dict[str, str]) -> str:
     binary = sum(isinstance(module, BinaryLayer) for module in model.modules())
     if binary:
         return (
-            f"{plural(binary, 'layer')} of {type(model).__name__} {'is' if binary == 1 else 'are'} binary already, and "
-            "nothing else is to become so: "
-            "binarize_ a new network, or give a layer another method by its set_method"
+            f"{plural(binary, 'layer')} of {type(model).__name__} {'is' if binary == 1 else 'are'} already binary, and "
+            "there is nothing else to binarize: "
+            "call binarize_ on a new network, or change the method of a layer with set_method"
         )
     found = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in kept.items())
     if not found:
-        return f"{type(model).__name__} has no float nn.Conv1d, nn.Conv2d or nn.Linear: there is nothing to binarize"
-    return f"every convolution and linear layer of {type(model).__name__} stays float ({found}): see the argument keep"
+        return f"{type(model).__name__} has no float nn.Conv1d, nn.Conv2d or nn.Linear, so there is nothing to binarize"
+    return (
+        f"all convolutions and linear layers of {type(model).__name__} stay float ({found}): change the argument keep"
+    )
 
 
 def _replace(model: nn.Module, old: nn.Module) -> None:
-    """A Hardtanh for ``old``, under every name that it has."""
+    """Replace ``old`` with a Hardtanh under each of its names."""
     new = nn.Hardtanh(inplace=bool(getattr(old, "inplace", False))).train(old.training)
     names = [name for name, module in model.named_modules(remove_duplicate=False) if module is old]
     for name in names:
@@ -198,8 +200,8 @@ def _replace(model: nn.Module, old: nn.Module) -> None:
         setattr(model.get_submodule(parent), child, new)
 
 
-# What feeds a binary layer: found in the graph of the model's forward, looking back through whatever keeps zeros and
-# positive values what they are.
+# The ReLUs that feed a binary layer are found in the graph of the model's forward, by looking back through operations
+# that leave zeros and positive values unchanged.
 
 _SEEN_THROUGH_MODULES = (
     nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
@@ -227,19 +229,19 @@ class _Tracer(fx.Tracer):
 
 
 def _centres(method: Method) -> bool:
-    """Whether signs are taken around the mean of the image: some are then negative behind a ReLU too."""
+    """Whether signs are taken relative to the mean of the image, so that some are negative even after a ReLU."""
     plain = method.binarization()
     return plain is not None and plain.standardised
 
 
 def _relus_to_replace(model: nn.Module, report: Conversion) -> set[tuple[str, str]]:
-    """(layer of ``report.changed``, ReLU module that feeds it), by name; what cannot be replaced is warned of."""
+    """(layer of ``report.changed``, ReLU module that feeds it), by name.  Warns of ReLUs that cannot be replaced."""
     found: set[tuple[str, str]] = set()
     for layer, relu in _relus(model, report):
         if relu is None:
             report.warnings.append(
-                f"binarize_ cannot replace the ReLU that feeds binary layer {layer!r}, since it is written in a "
-                "forward: write torch.nn.functional.hardtanh in its place"
+                f"binarize_ cannot replace the ReLU that feeds binary layer {layer!r}, because it is called in a "
+                "forward: call torch.nn.functional.hardtanh there instead"
             )
         else:
             found.add((layer, relu))
@@ -253,8 +255,8 @@ def _warn_of_relus(model: nn.Module, report: Conversion, method: str) -> None:
     if fed:
         names = f"{'layer' if len(fed) == 1 else 'layers'} {', '.join(map(repr, fed))}"
         said = (
-            f"ReLUs feed binary {names}, and {method} does not centre its inputs: no gradient passes a ReLU where it "
-            "gives 0; whether hardtanh in its place is better depends on the network, so try both, relu='keep' and "
+            f"ReLUs feed binary {names}, and {method} does not centre its inputs: a ReLU passes no gradient where its "
+            "output is 0; whether hardtanh is better depends on the network, so try both relu='keep' and "
             "relu='hardtanh'"
         )
         report.warnings.append(said)
@@ -262,8 +264,8 @@ def _warn_of_relus(model: nn.Module, report: Conversion, method: str) -> None:
 
 
 def _relus(model: nn.Module, report: Conversion) -> list[tuple[str, str | None]]:
-    """(layer of ``report.changed``, ReLU module that feeds it), None for a ReLU that is no module."""
-    # Tracing runs the forward, which may leave things behind: it does so in a copy that shares the weights alone.
+    """(layer of ``report.changed``, ReLU module that feeds it), None for a ReLU that is not a module."""
+    # Tracing runs the forward, which may have side effects, so it runs on a copy that shares only the weights.
     try:
         stand_in = copy.deepcopy(model, {id(p): p for p in model.parameters()})
         with warnings.catch_warnings():

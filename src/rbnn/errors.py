@@ -1,20 +1,20 @@
-"""Everything that rbnn raises on purpose, one tree:
+"""The exceptions that rbnn raises on purpose:
 
-    RbnnError                     a sentence for the user: what was expected, what came, what to do
+    RbnnError                     one sentence for the user: what was expected, what was found, what to do
     ├── UnknownName               no such model, method, data set, field …: names the nearest one
-    ├── ConfigError               a value that cannot be, or two that contradict each other
+    ├── ConfigError               a value that is invalid, or two that contradict each other
     │   └── MissingImport         a run whose method or network comes from a file that was not imported
-    ├── DataError                 a data file that is missing, broken or not what it claims to be
-    ├── CheckpointError           a checkpoint that is missing, broken or of another network
-    │   └── DamagedCheckpoint     one that is cut short or whose bytes have changed
+    ├── DataError                 a data file that is missing, damaged or not what it claims to be
+    ├── CheckpointError           a checkpoint that is missing, damaged or belongs to another network
+    │   └── DamagedCheckpoint     a checkpoint that is truncated or whose bytes have changed
     ├── NotBinary                 a layer or a network that cannot be binarized or expressed in bits
     ├── ExportError               a network that cannot be packed, or whose packed form differs from it
-    ├── PackError                 a packed file that is missing, broken, of a newer version or not one at all
-    ├── InputError                an array that is not what the network takes
-    └── TrainingError             training cannot go on (a loss that is not finite, ranks that drifted)
+    ├── PackError                 a packed file that is missing, damaged, too new or not a packed file at all
+    ├── InputError                an array that the network does not accept
+    └── TrainingError             training cannot continue (a loss that is not finite, ranks that drifted apart)
         └── LostWorker            a process that decodes pictures has died
 
-The command line prints the sentence and ends with exit code 2.
+The command line prints the sentence and exits with code 2.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from difflib import get_close_matches
 from rbnn.text import LONGEST_QUOTE, quoted
 
 MOST_LISTED = 15
-"""A complaint about a name lists all known ones up to so many; else the nearest few."""
+"""Up to this many known names, an error message lists all of them; otherwise it lists the nearest few."""
 
 
 class RbnnError(Exception):
@@ -35,32 +35,32 @@ class UnknownName(RbnnError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
-        written, name = quoted(name), name[:LONGEST_QUOTE]  # out of a file it may have any length
+        written, name = quoted(name), name[:LONGEST_QUOTE]  # a name from a file may have any length
         nearest = get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         listed = known if len(known) <= MOST_LISTED else get_close_matches(name, known, n=4, cutoff=0.0)
         others = f" and {len(known) - len(listed)} others" if len(listed) < len(known) else ""
-        super().__init__(f"unknown {kind} {written}: {hint}known are {', '.join(listed)}{others}")
+        super().__init__(f"unknown {kind} {written}: {hint}available: {', '.join(listed)}{others}")
 
 
 class ConfigError(RbnnError):
-    """A value that cannot be, or two that contradict each other."""
+    """A value that is invalid, or two that contradict each other."""
 
 
 class MissingImport(ConfigError):
-    """A run whose method or network comes from a file or package that is not there."""
+    """A run whose method or network comes from a file or package that was not imported."""
 
 
 class DataError(RbnnError):
-    """A data file that is missing, broken or not what it claims to be."""
+    """A data file that is missing, damaged or not what it claims to be."""
 
 
 class CheckpointError(RbnnError):
-    """A checkpoint that is missing, broken or of another network."""
+    """A checkpoint that is missing, damaged or belongs to another network."""
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A checkpoint that is cut short or whose bytes have changed: the one before it may be whole."""
+    """A checkpoint that is truncated or whose bytes have changed; the previous checkpoint may be intact."""
 
 
 class NotBinary(RbnnError):
@@ -72,15 +72,15 @@ class ExportError(RbnnError):
 
 
 class PackError(RbnnError):
-    """A packed file that is missing, broken, of a newer version or not one at all."""
+    """A packed file that is missing, damaged, too new or not a packed file at all."""
 
 
 class InputError(RbnnError):
-    """An array that is not what the network takes."""
+    """An array that the network does not accept."""
 
 
 class TrainingError(RbnnError):
-    """Training cannot go on: a loss that is not finite, ranks that drifted apart."""
+    """Training cannot continue: a loss that is not finite, ranks that drifted apart."""
 
 
 class LostWorker(TrainingError):

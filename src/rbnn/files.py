@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY = ".rbnn-tmp."
-"""What the name of a file that is being written begins with; then the writer's process and the file's own name."""
+"""Prefix of a file that is being written.  The writer's process and the file's own name follow."""
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """``write(file)`` into a temporary file beside ``path``, onto the disk, then renamed: a crash at any moment leaves
-    the old file or the new one.  A link is followed; a file that was there keeps its permissions."""
+    """``write(file)`` writes to a temporary file next to ``path``, which is flushed to the disk and then renamed.  A
+    crash at any moment leaves the old file or the new one.  Links are followed, and an existing file keeps its
+    permissions."""
     target = _target(path)
     temporary = _beside(target)
     temporary.unlink(missing_ok=True)
@@ -35,7 +36,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raises the OSError that ``write_whole(path, …)`` would begin with: for whoever works long before the writing."""
+    """Raises the OSError that ``write_whole(path, …)`` would raise, for callers that work for long before they
+    write."""
     temporary = _beside(_target(path))
     try:
         temporary.touch()
@@ -45,8 +47,8 @@ def check_place(path: Path) -> None:
 
 
 def _target(path: Path) -> Path:
-    """The file that ``path`` leads to: to replace a link by a file would leave what it leads to as it was.  Raises
-    where there is something else than an ordinary file, such as a directory, a device or a pipe."""
+    """The file that ``path`` points to.  Replacing a link with a file would leave the link's target unchanged.  Raises
+    if there is something other than a regular file, such as a directory, a device or a pipe."""
     target = Path(os.path.realpath(path))
     try:
         there = path.stat()
@@ -55,9 +57,9 @@ def _target(path: Path) -> Path:
     if stat.S_ISDIR(there.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(there.st_mode) or not target.exists():  # a descriptor's file may be deleted
-        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     if any(os.path.samestat(there, stream) for stream in _standard_streams()):
-        raise OSError(errno.EINVAL, "it is where this command's own output goes", str(path))
+        raise OSError(errno.EINVAL, "this command's own output goes there", str(path))
     return target
 
 
@@ -74,7 +76,7 @@ def _beside(target: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename in it survive a power cut; a system that cannot sync folders loses nothing but that."""
+    """Make a rename in ``folder`` survive a power cut, on systems that can sync folders."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -86,31 +88,31 @@ def sync_folder(folder: Path) -> None:
 
 
 def keep_as(path: Path, name: Path) -> None:
-    """Gives the file ``path`` a second name that survives when ``path`` is written anew; what had that name before is
-    gone.  At every moment both names lead to a whole file.  Costs no space where the disk knows hard links."""
+    """Give the file ``path`` a second name, which keeps the file when ``path`` is written again.  A file that had that
+    name is replaced.  At every moment both names lead to a complete file.  With hard links this takes no space."""
     source, target = Path(os.path.realpath(path)), _target(name)
     temporary = _beside(target)
     temporary.unlink(missing_ok=True)
     try:
         try:
             os.link(source, temporary)
-        except OSError:  # a disk without hard links, as of cameras and some network shares
+        except OSError:  # a disk without hard links, such as those of cameras and some network shares
             shutil.copyfile(source, temporary)
         temporary.replace(target)
-        temporary.unlink(missing_ok=True)  # renaming one name of a file to another of its names leaves both
+        temporary.unlink(missing_ok=True)  # renaming one name of a file to another of its names keeps both
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
 def remove_leftovers(directory: Path, names: Collection[str]) -> None:
-    """Deletes what writers of the files ``names`` left when they were killed.  Nobody may be writing them now."""
+    """Delete the temporary files that killed writers of ``names`` left behind.  Nobody may be writing them now."""
     for path in directory.iterdir():
         if is_leftover(path.name, names) and path.is_file():
             path.unlink(missing_ok=True)
 
 
 def is_leftover(name: str, names: Collection[str]) -> bool:
-    """Whether a file of this name is what a writer of one of ``names`` left."""
+    """Whether ``name`` is a temporary file for one of ``names``."""
     found = re.fullmatch(rf"{re.escape(TEMPORARY)}\d+\.(.+)", name)
     return found is not None and found[1] in names

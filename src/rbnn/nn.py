@@ -1,4 +1,4 @@
-"""Binary layers, name for name like ``torch.nn``: the binarization method is a part of the layer."""
+"""Binary layers with the names of their counterparts in ``torch.nn``.  The binarization method is part of the layer."""
 
 import warnings
 from abc import abstractmethod
@@ -24,16 +24,16 @@ from rbnn.functional import (
 from rbnn.methods import Method, create_method
 
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
-"""Where torch keeps what listens to a module: there is no public name for it."""
+"""Where torch keeps the hooks of a module; there is no public API for it."""
 
 
 def has_hooks(*modules: nn.Module) -> bool:
-    """Whether something listens to one of ``modules``: then they must be called, and not a kernel in their place."""
+    """Whether one of ``modules`` has hooks.  Such modules must be called and cannot be replaced by a kernel."""
     return any(getattr(module, kind) for module in modules for kind in HOOKS)
 
 
 class _Binary:
-    """What the layers share.  ``weight`` is the latent float weight; ``method`` makes signs of it."""
+    """What the layers share.  ``weight`` is the latent float weight; ``method`` turns it into signs."""
 
     weight: Tensor
     method: Method
@@ -44,52 +44,53 @@ class _Binary:
         self.set_method(method, options)
 
     def set_method(self, method: str, options: dict[str, Any] | None = None) -> None:
-        """Binarize by ``method`` from now on, its scales and rotations started from the present weight."""
+        """Binarize with ``method`` from now on.  Its scales and rotations start from the current weight."""
         made, before = create_method(method, self.weight, **(options or {})), getattr(self, "method", None)
         if type(before) is type(made):
             made.inherit(before)
         self.adopt(made)
 
     def restart_method(self) -> None:
-        """Start the method's scales and rotations anew: for after the weight has been replaced."""
+        """Restart the method's scales and rotations.  Call it after the weight has been replaced."""
         origin = self.method.origin
         if origin is None:
             raise ConfigError(
-                f"{type(self.method).__name__} was made by hand, so nobody knows its options: adopt a new one"
+                f"{type(self.method).__name__} was created without the registry, so its options are unknown: call "
+                "adopt() with a new one"
             )
         self.set_method(origin.method, origin.options)
         self.method.origin = origin
 
     def adopt(self, method: Method) -> None:
-        """Binarize by this very object from now on."""
+        """Binarize with this object from now on."""
         self.method = method
         method.linear = self._linear
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dim() == self.weight.dim() - 1:  # no batch: a method must not take the channels for pictures
+        if x.dim() == self.weight.dim() - 1:  # no batch dimension: a method must not mistake the channels for images
             return self.forward(x[None])[0]
-        if not torch.compiler.is_compiling():  # a graph that looks at the schedule would be compiled for each epoch
+        if not torch.compiler.is_compiling():  # a graph that reads the schedule would be recompiled in each epoch
             self._warn_unstepped()
         if not x.is_meta and torch.is_autocast_enabled(x.device.type):
-            # Rotations, means and sums of signs need the weight's own precision: autocast is for the other layers.
+            # Rotations, means and sums of signs need the weight's own precision, so autocast is for other layers only.
             with torch.autocast(x.device.type, enabled=False):
                 return self._forward(x.to(self.weight.dtype))
         return self._forward(x)
 
     @abstractmethod
     def _forward(self, x: Tensor) -> Tensor:
-        """The layer's answer to a batch."""
+        """The layer's output for a batch."""
 
     @abstractmethod
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
-        """The layer's map without bias."""
+        """The layer's linear map, without bias."""
 
     def _warn_unstepped(self) -> None:
-        # A method that needs an example gets it by a forward pass before there is an optimiser, in whatever mode.
+        # A method that needs an example gets it from a forward pass before there is an optimiser, in any mode.
         unstepped = self.method.progress is None and not self.method.needs_example
         if self.training and unstepped and torch.is_grad_enabled():
             warnings.warn(
-                "training a binary layer whose schedule was never stepped: make "
+                "a binary layer is being trained without a schedule: create "
                 "schedule = rbnn.BinarySchedule(model, optimizer, epochs) and call schedule.step(epoch)",
                 stacklevel=5,  # the line that called the layer
             )
@@ -102,7 +103,7 @@ class _Binary:
 
 
 class _BinaryConv(_Binary):
-    """What convolutions over signals and pictures share.  A signal (N, C, L) is a picture (N, C, 1, L)."""
+    """What convolutions over signals and images share.  A signal (N, C, L) is an image (N, C, 1, L)."""
 
     bias: Tensor | None
     stride: tuple[int, ...]
@@ -117,7 +118,7 @@ class _BinaryConv(_Binary):
         return y if self.bias is None else y + self.bias.reshape(-1, *[1] * (y.dim() - 2))
 
     def _convolved(self, x: Tensor, w: ScaledSigns | Tensor) -> Tensor:
-        """``conv(activation(x), w)``: on bits where method, layer and device allow it."""
+        """``conv(activation(x), w)``, on bits if the method, layer and device allow it."""
         binarization = self.method.binarization()
         if isinstance(w, ScaledSigns) and binarization is not None and self._plain and x.dim() == w.signs.dim():
             signal = x.dim() == 3
@@ -130,8 +131,8 @@ class _BinaryConv(_Binary):
         return self._linear(self.method.activation(x), as_tensor(w))
 
     def branch(self, x: Tensor, norm: nn.Module, shortcut: Tensor, end: BranchEnd) -> Tensor | None:
-        """``end(norm(self(x)) + shortcut)`` by one kernel each way, in training and where no gradient is wanted; None
-        where there is none for it.  It calls no hooks."""
+        """``end(norm(self(x)) + shortcut)`` with one kernel in each direction, in training and where no gradient is
+        needed.  None if no kernel fits.  It calls no hooks."""
         if self.bias is not None or not self._plain or torch.is_autocast_enabled("cpu"):
             return None
         if not self.training and (torch.is_grad_enabled() or torch.compiler.is_compiling() or type(x) is not Tensor):
@@ -150,7 +151,7 @@ class _BinaryConv(_Binary):
 
     @property
     def _plain(self) -> bool:
-        """Zero padding by numbers, no dilation, no groups."""
+        """Whether the layer has numeric zero padding, no dilation and no groups."""
         numbers = self.padding_mode == "zeros" and not isinstance(self.padding, str)
         return numbers and set(self.dilation) == {1} and self.groups == 1
 
@@ -190,7 +191,7 @@ def binary_layers(model: nn.Module) -> Iterator[tuple[str, BinaryLayer]]:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """``model`` in eval mode inside the block; afterwards every module has the mode that it had."""
+    """Put ``model`` into eval mode inside the block, and restore the mode of every module afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()
@@ -202,8 +203,8 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def show_example(model: nn.Module, example_input: Tensor) -> None:
-    """Runs an example through ``model`` where a method asks for one, so that all parameters exist before an optimizer
-    is made.  Nothing else changes."""
+    """Run an example through ``model`` if a method needs one, so that all parameters exist before the optimizer is
+    created.  Nothing else changes."""
     if not any(layer.method.needs_example for _, layer in binary_layers(model)):
         return
     with evaluation_mode(model):

@@ -1,4 +1,4 @@
-"""How rbnn's objects look in a notebook.  Everything that is shown is escaped: names come out of files."""
+"""How rbnn's objects look in a notebook.  Everything that is shown is escaped, because names come from files."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -20,6 +20,6 @@ def _row(tag: str, values: Sequence[object]) -> str:
 
 
 def inside() -> bool:
-    """Whether this is a notebook's kernel, which can show HTML."""
+    """Whether this process is a notebook kernel, which can show HTML."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell"

@@ -13,12 +13,12 @@ from rbnn.nn import binary_layers
 
 
 class Bop(Optimizer):
-    """Flips a binary weight when a moving average of its gradient asks for it long enough.
+    """Flips a binary weight when a moving average of its gradient exceeds a threshold.
 
         m ← (1 − γ) m + γ g          w ← −w  where  w·m > τ
 
-    The weights are the parameters themselves: ±1, no latent values, no scale, no decay, no learning rate.  Making the
-    optimiser sets them to their signs.  Use it with method ``bnn``, which hands ±1 through unchanged, and with a second
+    The weights are the parameters themselves: ±1, no latent values, no scale, no decay, no learning rate.  Creating the
+    optimiser sets them to their signs.  Use it with method ``bnn``, which passes ±1 through unchanged, and a second
     optimiser for everything else:
 
         bits, rest = rbnn.optim.split(model)
@@ -29,7 +29,7 @@ class Bop(Optimizer):
 
     def __init__(self, params: Iterable[Any], threshold: float = 1e-8, gamma: float = 1e-4) -> None:
         if threshold < 0 or not 0 < gamma <= 1:
-            raise ConfigError(f"Bop: threshold ≥ 0 and 0 < gamma ≤ 1 expected, got {threshold} and {gamma}")
+            raise ConfigError(f"Bop expects threshold ≥ 0 and 0 < gamma ≤ 1, got {threshold} and {gamma}")
         super().__init__(params, {"threshold": threshold, "gamma": gamma})
         with torch.no_grad():
             for group in self.param_groups:
@@ -45,7 +45,7 @@ class Bop(Optimizer):
                     continue
                 state = self.state[w]
                 if "average" not in state:
-                    # Values near 1e-8: half precision would round them to nothing.
+                    # The values are near 1e-8, which half precision would round to 0.
                     kind = torch.promote_types(w.dtype, torch.float32)
                     state["average"] = torch.zeros_like(w, dtype=kind)
                 average = state["average"].lerp_(w.grad.to(state["average"]), group["gamma"])
@@ -54,8 +54,8 @@ class Bop(Optimizer):
 
 
 class Pair(Optimizer):
-    """Two optimisers that step as one, so that a schedule, a loop or a checkpoint sees a single one.  Its groups are
-    those of both."""
+    """Two optimisers that step as one, so that a schedule, a loop or a checkpoint sees a single optimiser.  It has the
+    parameter groups of both."""
 
     def __init__(self, first: Optimizer, second: Optimizer) -> None:
         self.both = first, second
@@ -63,7 +63,7 @@ class Pair(Optimizer):
         self._gather()
 
     def _gather(self) -> None:
-        # The very tables of the two: a learning rate that is set here is set there.
+        # These are the groups of the two optimisers themselves, so a learning rate that is set here is set there.
         self.param_groups = [group for one in self.both for group in one.param_groups]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]

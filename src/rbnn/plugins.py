@@ -1,6 +1,6 @@
 """Methods and networks from outside the package: files that the user names (``--import FILE.py``), and installed
-packages that announce themselves by an entry point.  Nothing else is imported: a recipe, a checkpoint or a packed file
-that names a file is believed about the name alone."""
+packages with an entry point.  Nothing else is imported.  A recipe, a checkpoint or a packed file may name a file, but
+that file is never run because of it."""
 
 import importlib.util
 import sys
@@ -15,34 +15,33 @@ from typing import Any
 from rbnn.errors import ConfigError
 
 GROUP = "rbnn.plugins"
-"""Entry points of this group name modules, which are imported when a name is asked for that rbnn does not know."""
+"""Entry points of this group name modules.  They are imported when rbnn is asked for a name that it does not know."""
 
 PACKAGE = "package "
-"""What the source begins with where it is no file."""
+"""Prefix of a source that is not a file."""
 
 _files: dict[Path, str] = {}
-"""Files that were imported, and what the user called them."""
+"""Imported files, and the paths that the user gave."""
 _sources: dict[tuple[str, str], str] = {}
-"""Of each method and network that is not rbnn's own, by kind and name: the file or package it comes from."""
+"""The file or package of each method and network that is not part of rbnn, by kind and name."""
 _importing: list[str] = []
-"""Whose code runs just now."""
+"""The files and packages whose code is running."""
 
 
 def import_file(path: Path) -> None:
-    """Run a Python file of the user's, once; what it registers is known from then on.  It may import its neighbours, as
-    a script may."""
+    """Run a user's Python file once and keep what it registers.  Like a script, it may import the files next to it."""
     real = path.resolve()
     if real in _files:
         return
     if not real.is_file():
-        raise ConfigError(f"cannot import {path}: there is no such file")
+        raise ConfigError(f"cannot import {path}: the file does not exist")
     name = real.stem
     spec = importlib.util.spec_from_file_location(name, real)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"cannot import {path}: expected a Python file, called NAME.py")
+        raise ConfigError(f"cannot import {path}: expected a Python file named NAME.py")
     taken = sys.modules.get(name) or importlib.util.find_spec(name)
     if taken is not None and _origin(taken) != real:
-        raise ConfigError(f"cannot import {path}: a module {name} exists already, so rename the file")
+        raise ConfigError(f"cannot import {path}: a module named {name} already exists; rename the file")
     _files[real] = str(path)
     if name in sys.modules:  # another file has imported it
         return
@@ -66,7 +65,7 @@ def _origin(module: Any) -> Path | None:
 
 @cache
 def import_installed() -> None:
-    """Import what installed packages announce; one that fails is warned of, and the others are there."""
+    """Import the plugins of installed packages.  A plugin that fails causes a warning, and the others still load."""
     for entry in entry_points(group=GROUP):
         package = entry.dist.name if entry.dist else entry.value
         try:
@@ -74,7 +73,7 @@ def import_installed() -> None:
                 entry.load()
         except Exception as error:
             warnings.warn(
-                f"package {package} announces {entry.value} to rbnn, which cannot be imported: "
+                f"the rbnn plugin {entry.value} of package {package} could not be imported: "
                 f"{type(error).__name__}: {error}",
                 stacklevel=2,
             )
@@ -90,18 +89,18 @@ def _registered_by(source: str) -> Iterator[None]:
 
 
 def claim(kind: str, name: str, made: Any, known: bool) -> None:
-    """Remember where the method or network ``name`` comes from.  One that is ``known`` is not taken over by another
-    file or package; the same may make it anew, as a notebook does."""
+    """Remember where the method or network ``name`` comes from.  A ``known`` name cannot be taken over by another file
+    or package, but the same one may define it again, as a notebook does."""
     source = _source(made)
     if known and _sources.get((kind, name)) != source:
         whose = _sources.get((kind, name), "rbnn itself")
-        raise ConfigError(f"{kind} {name!r} comes from {whose} already: choose another name in {source}")
+        raise ConfigError(f"{kind} {name!r} is already defined by {whose}: choose another name in {source}")
     if source is not None:
         _sources[kind, name] = source
 
 
 def _source(made: Any) -> str | None:
-    if made.__module__.partition(".")[0] == "rbnn":  # also where a file is the first to import rbnn's own
+    if made.__module__.partition(".")[0] == "rbnn":  # even if a user's file is the first to import rbnn's own module
         return None
     if _importing:
         return _importing[-1]
@@ -109,10 +108,10 @@ def _source(made: Any) -> str | None:
 
 
 def source_of(kind: str, name: str) -> str | None:
-    """The file or package that a method or network comes from; None for rbnn's own."""
+    """The file or package that a method or network comes from; None if it is part of rbnn."""
     return _sources.get((kind, name))
 
 
 def flags() -> list[str]:
-    """The words of a command line that import the same files."""
+    """The command-line flags that import the same files."""
     return [word for path in _files.values() for word in ("--import", path)]

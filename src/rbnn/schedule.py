@@ -1,5 +1,6 @@
-"""BinarySchedule: what a binary network needs at the start of an epoch and after a step, whatever loop trains it."""
+"""BinarySchedule: what a binary network needs at the start of an epoch and after a step, in any training loop."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -33,8 +34,8 @@ class BinarySchedule:
         for name, layer in self.layers:
             if layer.method.needs_example:
                 raise ConfigError(
-                    f"the method of binary layer {name!r} has parameters whose size follows from the picture: run one "
-                    "batch through the model before the optimizer and the schedule are made"
+                    f"the method of binary layer {name!r} has parameters whose size depends on the image: run one "
+                    "batch through the model before creating the optimizer and the schedule"
                 )
             for part, parameter in layer.named_parameters():
                 if parameter.requires_grad and id(parameter) not in held:
@@ -51,9 +52,15 @@ class BinarySchedule:
         return f"BinarySchedule(binary layers: {len(self.layers)}, epoch {self.epoch:g} of {self.epochs})"
 
     def step(self, epoch: float) -> None:
-        """Begin ``epoch`` (0 … epochs − 1), or a fraction of an epoch."""
+        """Begin ``epoch`` (0 … epochs − 1), or a fraction of an epoch.  ``epochs`` itself is the end of the
+        schedule."""
         if not 0 <= epoch <= self.epochs:
-            raise ConfigError(f"epoch {epoch} lies outside the schedule's 0 … {self.epochs}")
+            raise ConfigError(f"epoch {epoch} is outside the schedule: expected 0 to {self.epochs - 1}")
+        if epoch == self.epochs:
+            warnings.warn(
+                f"epoch {epoch} is past the last epoch of the schedule, {self.epochs - 1}: count epochs from 0",
+                stacklevel=2,
+            )
         self.epoch = float(epoch)
         with torch.no_grad():
             for name, layer in self.layers:
@@ -66,7 +73,7 @@ class BinarySchedule:
 
     def _before_optimizer_step(self, _: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first is the optimiser
-        if closure is None:  # else the loss is computed inside the step, as in Lightning
+        if closure is None:  # otherwise the loss is computed inside the step, as in Lightning
             self._refuse_without_penalty()
 
     @torch.no_grad()
@@ -75,37 +82,39 @@ class BinarySchedule:
         for _, layer in self.layers:
             layer.method.penalty_asked = False
             layer.method.after_step(layer.weight)
-            # The counter of writes is autograd's own; torch has no public name for it.
+            # Autograd counts the writes to a tensor; torch has no public name for the counter.
             layer.method.version_of_weight = layer.weight._version
 
     def _refuse_without_penalty(self) -> None:
         for name, layer in self.layers:
             if not layer.method.penalty_asked and layer.method.penalty(layer.weight) is not None:
-                raise ConfigError(f"layer {name!r} is trained with a penalty: add rbnn.penalty(model) to the loss")
+                raise ConfigError(f"the method of layer {name!r} has a penalty: add rbnn.penalty(model) to the loss")
 
     def state_dict(self) -> dict[str, float]:
-        """Where the schedule stands; what each layer needs is in the model's own state_dict."""
+        """The position of the schedule.  The state of each layer is in the model's own state_dict."""
         return {"epoch": self.epoch, "epochs": self.epochs}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Continue where ``state_dict`` was taken, over as many epochs or more; with more, sharpness falls back to
-        where the longer schedule has it.  The rotations come with the model's state."""
+        """Continue where ``state_dict`` was taken, with as many epochs or more.  With more epochs, the sharpness drops
+        to its value in the longer schedule.  The rotations are part of the model's state."""
         if int(state["epochs"]) > self.epochs:
-            raise ConfigError(f"the schedule was saved for {int(state['epochs'])} epochs, this one has {self.epochs}")
+            raise ConfigError(
+                f"the schedule was saved with {int(state['epochs'])} epochs, but this one has only {self.epochs}"
+            )
         self.epoch = float(state["epoch"])
 
 
 def _innermost(optimizer: Optimizer) -> Optimizer:
-    """The optimiser inside wrappers such as accelerate's and Lightning's.  Its steps are the real ones: the wrapper
-    leaves some out while gradients accumulate, or when they are not finite."""
+    """The optimiser inside wrappers such as accelerate's and Lightning's.  Only its steps are real: the wrapper skips
+    steps while gradients accumulate, or when they are not finite."""
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = inner
     return optimizer
 
 
 def changed_behind_the_schedule(model: nn.Module) -> list[str]:
-    """The binary layers whose weight something else than the optimiser has written since its last step: their scales
-    and rotations belong to other weights.  Loading a whole checkpoint is not such a change."""
+    """The binary layers whose weight was written since the optimiser's last step by something else.  Their scales and
+    rotations belong to other weights.  Loading a whole checkpoint does not count."""
     return [
         name
         for name, layer in binary_layers(model)

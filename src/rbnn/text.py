@@ -5,8 +5,8 @@ from unicodedata import category
 
 
 def shorten(name: str, width: int) -> str:
-    """At most ``width`` characters: the middle goes, and the end, which tells layers apart, keeps more than the
-    beginning."""
+    """Shorten to ``width`` characters by leaving out the middle.  The end, which tells layers apart, keeps more than
+    the beginning."""
     if len(name) <= width:
         return name
     head = (width - 1) // 3
@@ -17,17 +17,17 @@ LONGEST_QUOTE = 200
 
 
 def quoted(value: object) -> str:
-    """As Python writes it, in at most 200 characters: what a file holds is as long as its maker wanted."""
+    """The ``repr`` in at most 200 characters, because a value from a file may have any length."""
     return shorten(repr(value), LONGEST_QUOTE)
 
 
 def visible(text: str) -> str:
-    """Control characters as Python writes them: a name out of a file moves no cursor and changes no colour."""
+    """Escape control characters, so that a name from a file cannot move the cursor or change colours."""
     return "".join(repr(each)[1:-1] if category(each) in ("Cc", "Cs") else each for each in text)
 
 
 def printable(name: str) -> str:
-    """With ? for the bytes of a file's name that are not UTF-8: no font and no page can show them."""
+    """Replace the bytes of a file name that are not UTF-8 with ``?``, because no font or page can show them."""
     return name.encode("utf-8", "replace").decode()
 
 
@@ -36,7 +36,7 @@ def as_shape(shape: tuple[int, ...]) -> str:
 
 
 def as_count(value: int) -> str:
-    """Three digits and a unit; – for none."""
+    """Three digits and a unit; – for 0."""
     if not value:
         return "–"
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -59,7 +59,7 @@ MOST_NAMED = 4
 
 
 def listed(named: Sequence[str], of: int = 0) -> str:
-    """The first few, and how many more there are; ``all runs`` where they are all of several."""
+    """The first few names and the number of others; ``all runs`` if there are several and ``named`` has all of them."""
     if len(named) == of > 1:
         return "all runs"
     more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
@@ -67,6 +67,6 @@ def listed(named: Sequence[str], of: int = 0) -> str:
 
 
 def as_range(values: Sequence[float], factor: float, unit: str, digits: int = 1) -> str:
-    """From the least to the largest."""
+    """The range from the smallest to the largest value."""
     least, most = f"{factor * min(values):.{digits}f}", f"{factor * max(values):.{digits}f}"
     return f"{least} to {most}{unit}" if least != most else f"{least}{unit} in every layer"

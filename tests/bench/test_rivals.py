@@ -171,7 +171,7 @@ def test_every_kind_is_there() -> None:
 
 def test_several_answers_have_no_translation() -> None:
     graph = small_network()
-    with pytest.raises(ConfigError, match="gives 2 answers, and other engines are given networks with one"):
+    with pytest.raises(ConfigError, match="has 2 outputs, but other engines take networks with one"):
         by_torch(replace(graph, output=["logits", "e"]), floats(1, 3, 8, 8))
 
 

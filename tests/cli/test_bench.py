@@ -77,7 +77,7 @@ def test_a_network_of_bytes_gets_bytes_and_the_others_the_same_pictures(tmp_path
     assert [row["pictures"] for row in found["contenders"]] == ["uint8", "float32", "float32", "float32"]
     assert found["input"] == [3, 8, 8]
     assert found["openvino_binary"]["largest_difference"] < 1e-4
-    assert "rbnn was given pictures of bytes" in rbnn(*words).out
+    assert "rbnn got images as bytes" in rbnn(*words).out
 
 
 def test_a_run_directory_is_exported_first(run_directory: Path, rbnn: Rbnn) -> None:
@@ -113,9 +113,9 @@ def test_the_table_says_what_to_install(net: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["bench"], "say what to measure"),
+        (["bench"], "expected either a network or --kernels"),
         (["bench", "none.rbnn"], "none.rbnn: no such file"),
-        (["bench", "none"], "there is no checkpoint, run or packed file none,"),
+        (["bench", "none"], "no checkpoint, run directory, packed file or pretrained network is named none:"),
         (["bench", "NET", "--against", "tensorflow"], "unknown engine 'tensorflow'"),
         (["bench", "NET", "--against", "openvin"], "did you mean 'openvino'?"),
         (["bench", "NET", "--threads", "0"], "threads 1 to 1024"),

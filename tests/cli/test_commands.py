@@ -34,7 +34,7 @@ def test_train_refuses_to_overwrite_and_resumes(rbnn: Rbnn, run_directory: Path,
     moved = shutil.copytree(run_directory, tmp_path / "moved")
     answer = rbnn("train", moved)
     assert answer.code == 2
-    assert answer.err.startswith(f"rbnn: {moved} already holds a run: add --resume")
+    assert answer.err.startswith(f"rbnn: {moved} already contains a run: add --resume")
     answer = rbnn("train", moved, "--resume")
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.rstrip().endswith(f"run in {moved}")
@@ -52,7 +52,7 @@ def test_train_on_a_float_twin_has_no_table(rbnn: Rbnn, tmp_path: Path) -> None:
 def test_a_packed_network_is_no_teacher(rbnn: Rbnn, tmp_path: Path) -> None:
     answer = rbnn("train", "digits", "--teacher", "resnet20-bireal-digits", "--out", tmp_path / "run")
     assert answer.code == 2
-    assert "is a packed network, without its training: name the run directory or checkpoint" in answer.err
+    assert "is a packed network, which has no training state: name the run directory or checkpoint" in answer.err
     assert not (tmp_path / "run").exists()
 
 
@@ -131,7 +131,7 @@ def test_a_method_says_where_our_recipes_leave_its_paper(rbnn: Rbnn) -> None:
 def test_data(rbnn: Rbnn, tmp_path: Path) -> None:
     answer = rbnn("data", "digits", "--dir", tmp_path)
     assert (answer.code, answer.err) == (0, "")
-    assert "1,437 training and 360 test pictures in 10 classes" in answer.out
+    assert "1,437 training and 360 test images in 10 classes" in answer.out
 
 
 def test_without_a_recipe_the_defaults_hold() -> None:

@@ -73,14 +73,16 @@ def test_without_torch_a_command_says_what_to_install() -> None:
 def test_without_torch_a_network_that_is_not_there_is_the_trouble() -> None:
     done = fresh(WITHOUT_TORCH, "eval", "net")
     assert done.returncode == 2
-    assert done.stderr.startswith("rbnn: there is no checkpoint, run or packed file net, and no pretrained network ")
+    assert done.stderr.startswith(
+        "rbnn: no checkpoint, run directory, packed file or pretrained network is named net: "
+    )
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("trian", "train"), ("evaluate", "eval"), ("model", "models")])
 def test_unknown_command_names_the_nearest(wrong: str, right: str, rbnn: Rbnn) -> None:
     answer = rbnn(wrong)
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith(f"rbnn: unknown command '{wrong}': did you mean '{right}'? known are ")
+    assert answer.err.startswith(f"rbnn: unknown command '{wrong}': did you mean '{right}'? available: ")
     assert answer.err.count("\n") == 1
 
 
@@ -102,10 +104,14 @@ def command_that(monkeypatch: pytest.MonkeyPatch) -> Any:
     ("error", "code", "says"),
     [
         (RbnnError("do this"), 2, "rbnn: do this"),
-        (ValueError("oh"), 1, "rbnn: a bug: ValueError: oh (--debug shows where)"),
-        (ModuleNotFoundError("No module named 'json5'", name="json5"), 1, "rbnn: a bug: ModuleNotFoundError"),
-        (PermissionError(13, "Permission denied", "a/b"), 2, "rbnn: cannot use a/b: Permission denied"),
-        (OSError("odd"), 2, "rbnn: cannot use: odd"),
+        (ValueError("oh"), 1, "rbnn: this is a bug in rbnn: ValueError: oh (--debug shows the traceback)"),
+        (
+            ModuleNotFoundError("No module named 'json5'", name="json5"),
+            1,
+            "rbnn: this is a bug in rbnn: ModuleNotFoundError",
+        ),
+        (PermissionError(13, "Permission denied", "a/b"), 2, "rbnn: cannot access a/b: Permission denied"),
+        (OSError("odd"), 2, "rbnn: input or output failed: odd"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (SystemExit(2), 2, ""),
         (SystemExit("a sentence"), 2, ""),
@@ -168,4 +174,4 @@ def test_what_the_caller_closed_is_nobodys(tmp_path: Path) -> None:
 def test_a_full_stderr_changes_no_exit_code(tmp_path: Path) -> None:
     assert shell("eval nothing.pt 2>/dev/full", tmp_path).returncode == 2
     done = shell("methods >/dev/full", tmp_path)
-    assert (done.returncode, done.stderr) == (2, "rbnn: cannot use: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "rbnn: input or output failed: No space left on device\n")

@@ -47,21 +47,21 @@ def test_the_report_for_people(rbnn: Rbnn, run_directory: Path, tmp_path: Path) 
     assert answer.code == 0
     first, layers, whole = answer.out.splitlines()
     assert first.startswith(f"{tmp_path / 'net.rbnn'}: ")
-    assert "18 binary, 2 float convolutions" in first
-    assert layers.startswith("layer by layer beside torch: ")
+    assert "18 binary and 2 float layers" in first
+    assert layers.startswith("each layer compared with torch: ")
     assert whole.startswith(
-        ("by itself: signs differ in ", "by itself: no sign differs in 2 images; answers differ by")
+        ("whole network: signs differ in ", "whole network: no sign differs in 2 images; outputs differ by")
     )
 
 
 def test_what_cannot_be_exported(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
     answer = rbnn("export", tmp_path / "none", "-o", tmp_path / "net.rbnn")
     assert (answer.code, answer.out) == (2, "")
-    assert "there is no checkpoint" in answer.err
+    assert "no checkpoint, run directory, packed file or pretrained network is named" in answer.err
     answer = rbnn("export", run_directory, "-o", tmp_path / "no" / "net.rbnn")
     assert answer.code == 2
     answer = rbnn("export", run_directory, "-o", tmp_path / "net.rbnn", "--images", "0")
-    assert "--images takes 1 to 100" in answer.err
+    assert "--images must be 1 to 100" in answer.err
     assert not list(tmp_path.iterdir())
 
 
@@ -76,7 +76,7 @@ def test_free_sizes(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(session(images.numpy()), wanted, atol=1e-3)
     refused = rbnn("export", run_directory, "--onnx", tmp_path / "net.onnx", "--free-size")
     assert (refused.code, refused.out) == (2, "")
-    assert "--free-size is for the packed file" in refused.err
+    assert "--free-size applies to the packed file" in refused.err
 
 
 def test_a_loop_of_links_is_one_sentence(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:

@@ -44,8 +44,8 @@ def test_a_checkpoint_by_itself_with_int8_layers(rbnn: Rbnn, run_directory: Path
     assert (answer.code, answer.err) == (0, "")
     first, layers, whole = answer.out.splitlines()
     assert first.startswith(f"{file}: ")
-    assert layers.startswith("layer by layer beside the packed network: all ")
-    assert whole.startswith("by itself: no sign differs in 4 images; answers differ by at most ")
+    assert layers.startswith("each layer compared with the packed network: all ")
+    assert whole.startswith("whole network: no sign differs in 4 images; outputs differ by at most ")
     assert "Round" in [node.op_type for node in onnx.load(file).graph.node]
     types = [tensor.data_type for tensor in onnx.load(file).graph.initializer]
     assert types.count(onnx.TensorProto.INT8) == 2
@@ -85,15 +85,15 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["RUN"], "name a file to write: -o FILE, --onnx FILE or --qonnx FILE"),
-        (["RUN", "--onnx", "a", "--qonnx", "./a"], "write different files: give each a name of its own"),
-        (["resnet20-bireal-digits", "-o", "a", "--onnx", "b"], "is a packed network, without its training"),
-        (["resnet20-bireal-digits", "--onnx", "a", "--stem", "int8"], "is packed already: --stem and --float-layers"),
+        (["RUN"], "no output file given: add -o FILE, --onnx FILE or --qonnx FILE"),
+        (["RUN", "--onnx", "a", "--qonnx", "./a"], "name the same file: give each its own name"),
+        (["resnet20-bireal-digits", "-o", "a", "--onnx", "b"], "is a packed network, which has no training state"),
+        (["resnet20-bireal-digits", "--onnx", "a", "--stem", "int8"], "is already packed: --stem and --float-layers"),
         (["resnet20-bireal-digit", "--onnx", "a"], "did you mean resnet20-bireal-digits?"),
         (["none.rbnn", "--onnx", "a"], "none.rbnn: no such file"),
-        (["RUN", "--onnx", "no such/a"], "cannot use no such/a: No such file or directory"),
-        (["RUN", "--qonnx", "."], "cannot use .: Is a directory"),
-        (["RUN", "--onnx", "a", "--images", "0"], "--images takes 1 to 100"),
+        (["RUN", "--onnx", "no such/a"], "cannot access no such/a: No such file or directory"),
+        (["RUN", "--qonnx", "."], "cannot access .: Is a directory"),
+        (["RUN", "--onnx", "a", "--images", "0"], "--images must be 1 to 100"),
     ],
 )
 def test_bad_input(

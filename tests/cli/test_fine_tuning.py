@@ -31,7 +31,7 @@ def test_three_classes_of_a_folder(folder: Path, tmp_path: Path, capsys: pytest.
     words += ["--epochs", "2", "--batch-size", "32", "--lr", "0.05", "--threads", "1", "--workers", "0"]
     assert main([*words, "--out", str(run)]) == 0
     assert (
-        "resnet20-bireal-cifar10 tells 10 classes apart, this network 3: its last layer 'fc' starts anew"
+        "resnet20-bireal-cifar10 has 10 classes and this network has 3: its last layer 'fc' starts from scratch"
         in capsys.readouterr().err
     )
     network = load_network(run)
@@ -62,5 +62,5 @@ def test_at_learning_rate_0_it_is_the_packed_network(start: str, tmp_path: Path)
 def test_another_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "digits", "--start-from", DIGITS, "--model", "vgg-small", "--out", str(tmp_path / "run")]
     assert main(words) == 2
-    assert "it is a resnet20-bireal, the run's network a vgg-small" in capsys.readouterr().err
+    assert "it is a resnet20-bireal, but this run's network is a vgg-small" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

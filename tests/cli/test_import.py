@@ -42,7 +42,7 @@ def test_import_and_then_eval_and_info(rbnn: Rbnn, theirs: Path, pictures: Path,
     out = tmp_path / "ours.pt"
     answer = rbnn("import", theirs, "-o", out, "--data-dir", pictures)
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out == f"{theirs} is a resnet18 for 2 classes, now in {out}\n"
+    assert answer.out == f"{theirs} is a resnet18 for 2 classes; it was converted to {out}\n"
     found = json.loads(rbnn("eval", out, "--data-dir", pictures, "--json").out)
 
     network = load_network(out)
@@ -78,7 +78,7 @@ def test_eval_prepares_pictures_as_the_network_was_trained(
 def test_import_says_what_is_missing(rbnn: Rbnn, theirs: Path, tmp_path: Path) -> None:
     answer = rbnn("import", theirs, "-o", tmp_path / "ours.pt", "--json")
     assert json.loads(answer.out) == {"model": "resnet18", "classes": 2, "path": str(tmp_path / "ours.pt")}
-    assert "numbers for names" in rbnn("import", theirs, "-o", tmp_path / "ours.pt").out
+    assert "named by numbers" in rbnn("import", theirs, "-o", tmp_path / "ours.pt").out
     for words, says in [
         ([tmp_path / "ours.pt", "-o", tmp_path / "x.pt"], "not a checkpoint of the authors' release"),
         ([theirs, "-o", tmp_path / "no" / "x.pt"], "/no/x.pt: No such file or directory"),

@@ -73,7 +73,7 @@ def test_what_stays_of_a_method_is_not_said_to_go(capsys: pytest.CaptureFixture[
     assert (found["total"]["bytes"], found["total"]["training_only"]) == (78_696, 0)
     assert found["float_parts"][0] == {"name": "position factors", "bytes": 32_256, "share": 32_256 / 78_696}
     text = said(capsys, "resnet20-bireal", "--method", "xnor++")
-    assert "Gone at export" not in text
+    assert "The export drops" not in text
     assert "position factors 41.0 %" in text
 
 
@@ -81,7 +81,7 @@ def test_the_float_twin(capsys: pytest.CaptureFixture[str]) -> None:
     total = as_json(capsys, "resnet20", "--method", "float")["total"]
     assert (total["bytes"], total["bytes_ratio"], total["binary_macs"]) == (1_079_400, 1.0, 0)
     text = said(capsys, "resnet20", "--method", "float")
-    assert "all of it float" in text
+    assert "all in float" in text
     assert "smaller" not in text
 
 
@@ -101,7 +101,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert total == ["total", "11.7", "M", "1.68", "G", "138", "M", "4,193,440"]
     assert "the float twin 46.76 MB: 11.2× smaller" in text
     assert "from being smaller, by share of its bytes: fc 48.9 %" in " ".join(text.split())
-    assert "Gone at export" in text
+    assert "The export drops" in text
 
 
 def test_a_run_directory_and_a_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,9 +127,9 @@ def test_a_name_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert " resnet20-bireal-cifar10," in mistyped
     assert " vgg-small" in mistyped
     assert "did you mean 'xnor-net'?" in refused(capsys, "resnet20", "--method", "xnor-ne")
-    assert "there is no run directory or checkpoint runs/nowhere" in refused(capsys, "runs/nowhere")
-    assert "there is no run directory or checkpoint last.pt" in refused(capsys, "last.pt")
-    assert "at least 2 classes" in refused(capsys, "resnet20", "--classes", "-3")
+    assert "run directory or checkpoint runs/nowhere does not exist" in refused(capsys, "runs/nowhere")
+    assert "run directory or checkpoint last.pt does not exist" in refused(capsys, "last.pt")
+    assert "num_classes must be at least 2" in refused(capsys, "resnet20", "--classes", "-3")
 
 
 def test_what_is_no_network(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,15 +139,15 @@ def test_what_is_no_network(run: Path, capsys: pytest.CaptureFixture[str]) -> No
         broken.write_bytes(content)
         assert "broken.pt is not a readable checkpoint" in refused(capsys, str(broken))
     torch.save({"weights": torch.zeros(3)}, broken)
-    assert "not a checkpoint of rbnn" in refused(capsys, str(broken))
+    assert "not an rbnn checkpoint" in refused(capsys, str(broken))
     empty = run / "empty"
     empty.mkdir()
-    assert "holds neither best.pt nor last.pt" in refused(capsys, str(empty))
+    assert "contains neither best.pt nor last.pt" in refused(capsys, str(empty))
 
 
 def test_a_trained_network_has_its_method(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flag, value in (("--method", "rbnn"), ("--classes", "7"), ("--activation", "prelu"), ("--shortcut", "conv")):
-        assert "go with a network by name" in refused(capsys, str(run), flag, value)
+        assert "apply only to the name of a network" in refused(capsys, str(run), flag, value)
 
 
 def test_long_names_lose_their_middle() -> None:

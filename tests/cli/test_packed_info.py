@@ -81,21 +81,22 @@ COSTS = PackedCosts(
 
 def test_why_not_smaller() -> None:
     assert why_not_smaller(COSTS) == [
-        "The file has 10.0 kB, its float twin 164.0 kB: 16.4× smaller. Bits alone would be 32×, and they are 50.0% of "
-        "the file.",
+        "The file has 10.0 kB and its float twin 164.0 kB: it is 16.4× smaller. Bits alone would make it 32× smaller, "
+        "but they are only 50.0% of the file.",
         "The rest: stem (32-bit weights) 30.0%, scales, shifts and thresholds 10.0%, the list of operations 10.0%.",
     ]
 
 
 def test_why_not_faster() -> None:
     assert why_not_faster(COSTS) == [
-        "1 layer stayed float or int8: 12.5% of the multiply-adds, 40.0% of the time (stem 40.0%). Without them "
-        "it would be 1.67× faster.",
+        "1 layer in float or int8: 12.5% of the multiply-adds, 40.0% of the time (stem 40.0%). Without them it would "
+        "be 1.67× faster.",
         "Steps without weights (packing, pooling, sums) take 10.0% of the time: centre 10.0%.",
         "The fastest binary layer is wide with 2 GMAC/s.",
-        "1 binary layer with fewer than 64 channels on one side leave vector units idle: 0 GMAC/s, 20.0% of the time.",
-        "Centring: 1 sign after subtracting the mean of a picture, known only when all of it is. So packing is a step "
-        "of its own: 10.0% of the time.",
+        "1 binary layer with fewer than 64 input or output channels cannot fill the vector units: 0 GMAC/s, 20.0% of "
+        "the time.",
+        "Centring needs the mean of the whole image before signs can be packed, so packing is a separate step in "
+        "1 layer: 10.0% of the time.",
     ]
 
 
@@ -114,7 +115,7 @@ def test_the_table_needs_no_torch(net: Path) -> None:
     ("words", "says"),
     [
         (["info", "none.rbnn"], "none.rbnn: no such file"),
-        (["info", "NET", "--method", "rbnn"], "go with a network by name"),
+        (["info", "NET", "--method", "rbnn"], "apply only to the name of a network"),
     ],
     ids=["missing", "method"],
 )

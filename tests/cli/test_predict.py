@@ -72,9 +72,11 @@ def test_a_pretrained_network_is_evaluated_on_the_data_of_its_card(place: Path, 
     assert json.loads(answer.out)["top1"] == pytest.approx(
         pretrained.card("resnet20-bireal-digits").packed_top1, abs=0.006
     )
-    assert "knows 10 classes" in rbnn("eval", "resnet20-bireal-digits", "--data", "image-folder", "--data-dir", ".").err
+    assert (
+        "expects 10 classes" in rbnn("eval", "resnet20-bireal-digits", "--data", "image-folder", "--data-dir", ".").err
+    )
     shutil.copy("net.rbnn", "resnet20-bireal-digits")  # what lies here wins, and has no card
-    assert "does not know its data set" in rbnn("eval", "resnet20-bireal-digits").err
+    assert "does not record its data set" in rbnn("eval", "resnet20-bireal-digits").err
 
 
 def test_a_packed_file_answers_as_the_oracle(place: Path, rbnn: Rbnn) -> None:
@@ -233,16 +235,16 @@ def variant(name: str) -> Graph:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["predict", "net.rbnn"], "no picture given"),
-        (["predict", "net.rbnn", "none.png"], "there is no picture none.png"),
-        (["predict", "net.rbnn", "text.png"], "text.png cannot be read as a picture"),
-        (["predict", "net.rbnn", "half.png"], "half.png cannot be read as a picture"),
-        (["predict", "net.rbnn", "image-folder"], "image-folder cannot be read as a picture"),
-        (["predict", "net.rbnn", "picture.png", "--top", "0"], "top is at least 1, got 0"),
+        (["predict", "net.rbnn"], "no images given"),
+        (["predict", "net.rbnn", "none.png"], "image none.png does not exist"),
+        (["predict", "net.rbnn", "text.png"], "text.png could not be read as an image"),
+        (["predict", "net.rbnn", "half.png"], "half.png could not be read as an image"),
+        (["predict", "net.rbnn", "image-folder"], "image-folder could not be read as an image"),
+        (["predict", "net.rbnn", "picture.png", "--top", "0"], "--top must be at least 1, got 0"),
         (["predict", "none.rbnn", "picture.png"], "none.rbnn: no such file"),
         (
             ["predict", "none", "picture.png"],
-            "no pretrained network of that name: `rbnn models --pretrained` lists them",
+            "pretrained network is named none: `rbnn models --pretrained` lists the pretrained networks",
         ),
         (["predict", "text.rbnn", "picture.png"], "text.rbnn: not a packed network"),
         (
@@ -250,15 +252,18 @@ def variant(name: str) -> Graph:
             "half.rbnn: not a packed network, or only a part of one: copy or export it again",
         ),
         (["predict", "picture.png", "picture.png"], "picture.png is not a readable checkpoint"),
-        (["predict", "image-folder", "picture.png"], "image-folder holds neither best.pt nor last.pt"),
-        (["predict", "unnormalised.rbnn", "picture.png"], "does not say how pictures are normalised"),
-        (["predict", "map.rbnn", "picture.png"], "answers with maps or several tensors, not with classes"),
-        (["predict", "oblong.rbnn", "picture.png"], "takes pictures of 8×9, and only square ones"),
+        (["predict", "image-folder", "picture.png"], "image-folder contains neither best.pt nor last.pt"),
+        (["predict", "unnormalised.rbnn", "picture.png"], "does not record how images are normalised"),
+        (["predict", "map.rbnn", "picture.png"], "returns maps or several tensors, not classes"),
+        (["predict", "oblong.rbnn", "picture.png"], "takes images of 8×9, but only square images"),
         (["eval", "none.rbnn"], "none.rbnn: no such file"),
-        (["eval", "net.rbnn"], "net.rbnn does not know its data set: add --data NAME"),
-        (["eval", "net.rbnn", "--data", "digits"], "net.rbnn knows 5 classes of 3-channel pictures; digits has others"),
-        (["eval", "net.rbnn", "--data", "image-folder", "--device", "cuda"], "a packed file runs on the CPU"),
-        (["eval", "net.rbnn", "--data", "image-folder", "--batch-size", "0"], "batch_size should be positive, not 0"),
+        (["eval", "net.rbnn"], "net.rbnn does not record its data set: add --data NAME"),
+        (
+            ["eval", "net.rbnn", "--data", "digits"],
+            "net.rbnn expects 5 classes of 3-channel images, but digits has 10 classes of 1-channel",
+        ),
+        (["eval", "net.rbnn", "--data", "image-folder", "--device", "cuda"], "packed files, which run on the CPU"),
+        (["eval", "net.rbnn", "--data", "image-folder", "--batch-size", "0"], "batch_size must be at least 1, got 0"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -373,7 +378,7 @@ def test_answers_need_a_place_and_classes_none(place: Path, rbnn: Rbnn) -> None:
     picture = next(place.rglob("0.png"))
     refused = rbnn("predict", "net.rbnn", picture, "--output", "answers")
     assert (refused.code, refused.out) == (2, "")
-    assert "sorts pictures into classes" in refused.err
+    assert "is a classifier" in refused.err
     packfile.write(with_maps(), place / "net.rbnn")
     refused = rbnn("predict", "net.rbnn", picture)
     assert (refused.code, refused.out) == (2, "")

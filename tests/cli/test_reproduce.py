@@ -30,7 +30,7 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
     answer = rbnn(*words, "--seeds", "0", "1", "--jobs", "2")
     assert answer.code == 0
     first, *others = answer.err.splitlines()
-    assert first == "4 to train, 2 side by side: 1 epochs of 64 images each"
+    assert first == "training 4 runs, 2 at a time: 1 epoch of 64 images each"
     told = (f"{row}, seed {seed}: 1 of 1 epochs, test " for row in ("B+T+R+A", "xnor-net") for seed in (0, 1))
     assert [line.rpartition("test ")[0] + "test " for line in sorted(others)] == list(told)
     directories = [
@@ -69,7 +69,7 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
 
     answer = rbnn(*[word if word != "1" else "2" for word in words])
     assert answer.code == 2
-    assert "holds a run with epochs = 1, not epochs = 2: change it back, or choose another --out" in answer.err
+    assert "contains a run with epochs = 1, not epochs = 2: change it back, or choose another --out" in answer.err
 
 
 def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command with --resume continues" in said
+    assert "run the same command with --resume to continue" in said
     assert f"stopped; continue with: rbnn train {run}" in (run / OUTPUT).read_text()
     assert 1 <= len(read_log(run / "log.jsonl")) < 12
     assert not (tmp_path / f"{RBNN}-alpha=none-rotation=none").exists()  # no further row was begun
@@ -100,7 +100,7 @@ def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         answer = rbnn(*words, "--resume")
         assert answer.code == 2
-        assert f"another process trains {run} just now" in answer.err
+        assert f"another process is training {run}" in answer.err
     answer = rbnn(*words, "--resume", "--json")
     assert answer.code == 0
     log = read_log(run / "log.jsonl")
@@ -134,7 +134,7 @@ def test_a_run_that_is_killed(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("subprocess.Popen", popen)
     answer = rbnn("reproduce", "ablation", *SMALL, "--epochs", "2", "--rows", "B", "--out", tmp_path)
     assert answer.code == 2
-    assert "B, seed 0: it was ended by SIGKILL, perhaps for want of memory: try fewer --jobs" in answer.err
+    assert "B, seed 0: it was killed by SIGKILL, perhaps because memory ran out: try fewer --jobs" in answer.err
     assert "all is well" not in answer.err
 
 
@@ -147,7 +147,7 @@ def test_all_rows_are_trained_as_a_recipe_says(rbnn: Rbnn, tmp_path: Path) -> No
     config = read_recipe(tmp_path / "out" / f"{RBNN}-rotate_until=0.0" / "seed-0" / "config.toml")
     assert (config.model, config.method, config.options["rotate_until"]) == ("resnet20-bireal", "rbnn", 0.0)
     assert (config.lr, config.binary_lr, config.batch_size, config.warmup) == (0.03, 7.0, 64, 0)
-    assert "lr 0.03 (7 times that behind signs)" in (tmp_path / "out" / "ablation.md").read_text(encoding="utf-8")
+    assert "lr 0.03 (7 times that for binary weights)" in (tmp_path / "out" / "ablation.md").read_text(encoding="utf-8")
 
 
 def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,13 +181,13 @@ def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.Mon
     [
         (["ablations"], "unknown table 'ablations': did you mean 'ablation'?"),
         (["ablation", "--rows", "B+A"], "unknown row of table 'ablation' 'B+A'"),
-        (["ablation", "--options", "rotation=none"], "would change what the rows are"),
+        (["ablation", "--options", "rotation=none"], "would turn a row into another row"),
         (["ablation", "--options", "cycle=3"], "unknown option of method 'rbnn' 'cycle': did you mean 'cycles'?"),
-        (["ablation", "--seeds", "1", "1"], "seeds are one or more different numbers, got 1 1"),
+        (["ablation", "--seeds", "1", "1"], "--seeds must be one or more different numbers, got 1 1"),
         (["ablation", "--seeds", "-1"], "seed is 0 or more"),
-        (["ablation", "--jobs", "0"], "jobs and threads are at least 1"),
-        (["ablation", "--epochs", "-1"], "epochs is at least 1, got -1"),
-        (["ablation", "--device", "gpu"], "device 'gpu' is not to be had here"),
+        (["ablation", "--jobs", "0"], "--jobs and --threads must be at least 1"),
+        (["ablation", "--epochs", "-1"], "epochs must be at least 1, got -1"),
+        (["ablation", "--device", "gpu"], "device 'gpu' is not available"),
         (["ablation", "--out", "file"], "file"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -36,7 +36,7 @@ def test_batch_norm_needs_more_than_one_image(flags: list[str], tmp_path: Path, 
     words = ["train", "digits", "--epochs", "1", "--limit", "4", "--threads", "1", "--out", tmp_path / "run", *flags]
     said = rbnn(*words)
     assert (said.code, said.out, said.err.count("\n")) == (2, "", 1), said
-    assert said.err.startswith("rbnn: batch norm has nothing to average over one image: with batch_size ")
+    assert said.err.startswith("rbnn: batch norm needs more than one image: batch_size ")
 
 
 def test_no_room_for_tensorboard_is_one_sentence(tmp_path: Path, rbnn: Rbnn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_no_room_for_tensorboard_is_one_sentence(tmp_path: Path, rbnn: Rbnn, mon
     monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
     out = tmp_path / "run"
     said = rbnn("train", "digits", "--epochs", "1", "--limit", "64", "--threads", "1", "--out", out)
-    assert (said.code, said.err) == (2, f"rbnn: cannot use {out}: No space left on device\n")
+    assert (said.code, said.err) == (2, f"rbnn: cannot access {out}: No space left on device\n")
 
 
 def test_names_that_are_not_unicode(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:

@@ -39,7 +39,7 @@ def test_every_place_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
 
 def test_the_real_set_is_told_by_its_counts(tmp_path: Path) -> None:
     fill(tmp_path, 20, 10)
-    with pytest.raises(DataError, match="should be an idx file of 60000 x 28 x 28 bytes"):
+    with pytest.raises(DataError, match="expected an idx file of 60000 x 28 x 28 bytes"):
         fashion_mnist.load(tmp_path, "train")
 
 
@@ -51,7 +51,7 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
         (np.zeros(11, np.uint8), 8),
     ):
         write_idx(path, values, kind)
-        with pytest.raises(DataError, match="should be an idx file of 10 bytes"):
+        with pytest.raises(DataError, match="expected an idx file of 10 bytes"):
             fashion_mnist.read_idx(path, (10,))
     write_idx(path, np.arange(10, dtype=np.uint8))
     whole = path.read_bytes()
@@ -64,7 +64,7 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
 def test_unbalanced_classes_are_refused(tmp_path: Path) -> None:
     fill(tmp_path, 20, 10)
     write_idx(tmp_path / "t10k-labels-idx1-ubyte.gz", np.full(10, 11, np.uint8))
-    with pytest.raises(DataError, match="1 pictures in each of 10 classes"):
+    with pytest.raises(DataError, match="expected 1 images in each of 10 classes"):
         fashion_mnist.read(tmp_path, "test", 10)
 
 

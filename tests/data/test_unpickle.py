@@ -46,7 +46,7 @@ def test_a_batch_as_python_3_wrote_it(protocol: int) -> None:
 def test_a_malicious_pickle_is_refused_unexecuted(tmp_path: Path, protocol: int) -> None:
     made = tmp_path / "made"
     raw = pickle.dumps({"data": Touch(made)}, protocol)
-    with pytest.raises(DataError, match=r"batch_1 was refused: it asks for \w+\.system"):
+    with pytest.raises(DataError, match=r"batch_1 was refused: it refers to \w+\.system"):
         _unpickle.batch(raw, "batch_1")
     assert not made.exists()
 
@@ -76,7 +76,7 @@ def test_arrays_of_anything_but_bytes_are_refused(values: np.ndarray) -> None:
 
 
 def test_something_else_than_a_dictionary_is_refused() -> None:
-    with pytest.raises(DataError, match="holds a list"):
+    with pytest.raises(DataError, match="expected a dictionary, got a list"):
         _unpickle.batch(pickle.dumps([1, 2]), "here")
 
 

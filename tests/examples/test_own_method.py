@@ -96,7 +96,7 @@ def test_every_command_takes_them(folder: Path) -> None:
 
 def checkpoint_is_remembered_as_needing_them(folder: Path) -> None:
     needs = (
-        "rbnn: the run needs mine/balanced.py and mine/plain_network.py: give --import mine/balanced.py --import "
+        "rbnn: the run needs mine/balanced.py and mine/plain_network.py: add --import mine/balanced.py --import "
         "mine/plain_network.py\n"
     )
     given = {name: COMMANDS[name][0] for name in NEED_THEM} | {

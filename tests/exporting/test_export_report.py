@@ -17,16 +17,16 @@ def report(near_ties: int, other_images: int, images: int = 4, changed: int | No
 @pytest.mark.parametrize(
     ("near_ties", "other", "layers", "whole"),
     [
-        (0, 0, "all 229,376 signs are the same;", "no sign differs in 4 images; answers differ by at most 2e-06"),
-        (1, 1, "1 sign differs of 229,376, always", "signs differ in 1 of 4 images; in the 3 others answers differ by"),
+        (0, 0, "all 229,376 signs are the same;", "no sign differs in 4 images; outputs differ by at most 2e-06"),
+        (1, 1, "1 sign differs of 229,376, always", "signs differ in 1 of 4 images; in the other 3 outputs differ by"),
         (7, 4, "7 signs differ of 229,376, always", "signs differ in 4 of 4 images"),
     ],
 )
 def test_counts_are_told_as_they_are(near_ties: int, other: int, layers: str, whole: str) -> None:
     shown = repr(report(near_ties, other)).splitlines()
-    assert shown[0] == "net.rbnn: 64,384 bytes, 18 binary, 2 float convolutions"
-    assert shown[1].startswith(f"layer by layer beside torch: {layers}")
-    assert shown[2].startswith(f"by itself: {whole}")
+    assert shown[0] == "net.rbnn: 64,384 bytes, 18 binary and 2 float layers"
+    assert shown[1].startswith(f"each layer compared with torch: {layers}")
+    assert shown[2].startswith(f"whole network: {whole}")
     assert str(report(near_ties, other)) == repr(report(near_ties, other))
 
 
@@ -40,3 +40,9 @@ def test_a_notebook_shows_the_same_facts_and_runs_nothing_of_a_name() -> None:
     assert "&lt;script&gt;.rbnn" in shown
     assert "<script" not in shown
     assert shown.count("<tr>") == len(repr(made).splitlines()) == 4
+
+
+def test_a_network_that_was_never_binarized_is_named() -> None:
+    said = "warning: nothing was binarized, so all layers are float; call rbnn.binarize_ before training"
+    assert said in repr(replace(report(0, 0), binary_layers=0)).splitlines()
+    assert "nothing was binarized" not in repr(report(0, 0))

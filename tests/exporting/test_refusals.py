@@ -282,7 +282,7 @@ def test_a_method_with_plain_signs_needs_no_binary_form(tmp_path: Path, own_meth
     [
         (_OtherThreshold, "nn.BinaryConv2d in 'middle' cannot be packed: binary_form of Own does not give the inputs"),
         (_OtherOutput, "layer 'middle': the packed layer differs from torch's by 0.00"),
-        (_ThreeValues, "gives weights that are not signs and their scale: write binary_form"),
+        (_ThreeValues, "are not signs with a scale: define its binary_form"),
     ],
 )
 def test_a_method_that_does_more_is_found_out(tmp_path: Path, own_method: Any, kind: type[Method], words: str) -> None:

@@ -57,7 +57,7 @@ def test_the_environment_is_asked_forward_and_backward(
 ) -> None:
     y, inputs = work()
     monkeypatch.setenv("RBNN_KERNELS", "avx3")
-    with pytest.raises(UnknownName, match=r"unknown kernels 'avx3': did you mean '\w+'\? known are .*portable"):
+    with pytest.raises(UnknownName, match=r"unknown kernels 'avx3': did you mean '\w+'\? available: .*portable"):
         work()
     with pytest.raises(UnknownName, match="unknown kernels 'avx3'"):
         torch.autograd.grad(y, inputs, torch.randn_like(y))

@@ -240,7 +240,7 @@ def test_an_activation_of_its_own_is_used() -> None:
 
 def test_an_activation_beside_an_inherited_binarization_is_refused() -> None:
     """Layers that compute with bits would never ask it."""
-    with pytest.raises(ConfigError, match="Doubled has an activation of its own and inherits a binarization"):
+    with pytest.raises(ConfigError, match="Doubled defines an activation but inherits a binarization"):
 
         class Doubled(BNN):
             def activation(self, x: Tensor) -> Tensor:

@@ -81,10 +81,10 @@ def test_every_latent_weight_can_learn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "method", "said"),
     [
-        ("resnet20", "rbnn", "operation 'layers.0.0.conv1' is another one"),  # the same layers, joined otherwise
-        ("resnet20-bireal", "ir-net", "is another one"),  # does not centre
+        ("resnet20", "rbnn", "operation 'layers.0.0.conv1' is different"),  # the same layers, joined otherwise
+        ("resnet20-bireal", "ir-net", "is different"),  # does not centre
         ("vgg-small", "rbnn", "no float_conv 'features.0'"),
-        ("resnet18-cifar", "rbnn", "has other filters"),
+        ("resnet18-cifar", "rbnn", "has different filters"),
     ],
 )
 def test_another_network_or_method_is_refused(name: str, method: str, said: str, tmp_path: Path) -> None:
@@ -108,5 +108,5 @@ def test_signs_that_a_method_cannot_give_are_refused(tmp_path: Path) -> None:
     graph = packfile.read(packed(model, tmp_path / "net.rbnn"))
     weight = graph.tensors["layers.0.0.conv1.weight"]
     weight[3] = 0xFF
-    with pytest.raises(Mismatch, match=r"RBNN cannot give the signs of layer 'layers\.0\.0\.conv1'"):
+    with pytest.raises(Mismatch, match=r"RBNN cannot produce the signs of layer 'layers\.0\.0\.conv1'"):
         restore_(model, graph)

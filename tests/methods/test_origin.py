@@ -131,7 +131,7 @@ def test_a_method_that_was_made_by_hand_takes_any_state_and_cannot_be_made_again
     layer.adopt(BNN(layer.weight, estimator="ppf"))
     layer.load_state_dict(saved)
     assert "method='BNN'" in repr(layer)
-    with pytest.raises(ConfigError, match="BNN was made by hand"):
+    with pytest.raises(ConfigError, match="BNN was created without the registry"):
         layer.restart_method()
 
 

@@ -141,7 +141,7 @@ def test_a_second_schedule_does_not_count_twice_and_a_copy_counts_for_itself() -
 
 def test_networks_that_cannot_be_penalised_are_refused() -> None:
     bare = nn.Sequential(nn.Linear(3, 8), BinaryLinear(8, 8, method="rad"), nn.Linear(8, 2))
-    with pytest.raises(ConfigError, match="batch norms behind binary layers"):
+    with pytest.raises(ConfigError, match="batch norms that follow binary layers"):
         rbnn.BinarySchedule(bare, torch.optim.SGD(bare.parameters(), 0.1), 2)
     pinned = nn.Sequential(BinaryLinear(8, 8, method="rad"), nn.BatchNorm1d(8, affine=False))
     with pytest.raises(ConfigError, match="learned gamma"):

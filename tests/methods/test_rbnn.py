@@ -98,7 +98,7 @@ def test_the_releases_gradient_is_nothing_where_alpha_is_one() -> None:
     ("options", "words"),
     [
         ({"gradient": "exact"}, "gradient"),
-        ({"gradient": "release", "alpha": "none"}, "no gradient at all"),
+        ({"gradient": "release", "alpha": "none"}, "gives no gradient"),
         ({"scaled": True}, "set standardise = false"),
     ],
 )

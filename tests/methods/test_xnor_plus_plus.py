@@ -85,7 +85,7 @@ def test_a_linear_layer_has_no_positions(case: int) -> None:
 def test_other_sizes_are_refused(case: int) -> None:
     layer = layer_of(case).eval()
     layer(torch.zeros(1, 5, 7, 6, dtype=torch.float64))
-    with pytest.raises(ConfigError, match="each of 4×5 positions, this picture gives 4×6"):
+    with pytest.raises(ConfigError, match="each of 4×5 positions, but this image gives 4×6"):
         layer(torch.zeros(1, 5, 7, 7, dtype=torch.float64))
 
 
@@ -97,7 +97,7 @@ def test_case_1_takes_any_size() -> None:
 @pytest.mark.parametrize("case", [2, 3, 4])
 def test_parameters_that_an_optimizer_cannot_hold_are_refused(case: int) -> None:
     layer = layer_of(case)
-    with pytest.raises(ConfigError, match="one batch through the model before the optimizer"):
+    with pytest.raises(ConfigError, match="one batch through the model before creating the optimizer"):
         rbnn.BinarySchedule(layer, torch.optim.SGD(layer.parameters(), 0.1), 2)
 
 

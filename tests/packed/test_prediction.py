@@ -69,19 +69,19 @@ def test_digits_as_they_are() -> None:
 
 def test_what_it_does_not_take(pixels: np.ndarray, tmp_path: Path) -> None:
     session = Session(small_network())
-    with pytest.raises(InputError, match=r"takes pictures of bytes, .* got float64 of shape \(8, 8, 3\)"):
+    with pytest.raises(InputError, match=r"takes images as bytes, .* got float64 of shape \(8, 8, 3\)"):
         session.predict(pixels / 255)
     with pytest.raises(InputError, match=r"float32 of shape \(3, 8, 8\), got float32 of shape \(8, 8, 3\)"):
         session.predict(pixels.astype(np.float32))
-    with pytest.raises(DataError, match="there is no picture"):
+    with pytest.raises(DataError, match=r"image .* does not exist"):
         session.predict(tmp_path / "none.jpg")
-    with pytest.raises(DataError, match="the picture cannot be read"):
+    with pytest.raises(DataError, match="the image could not be read"):
         session.predict(b"no picture")
-    with pytest.raises(DataError, match="the picture cannot be read"):
+    with pytest.raises(DataError, match="the image could not be read"):
         session.predict(np.zeros((8, 8, 7), np.uint8))
     graph = small_network()
     silent = Session(replace(graph, input=replace(graph.input, mean=(), std=())))
-    with pytest.raises(ConfigError, match="the network does not say how pictures are normalised"):
+    with pytest.raises(ConfigError, match="the network does not record how images are normalised"):
         silent.predict(pixels)
 
 
@@ -124,5 +124,5 @@ def test_vectors_and_signals_are_not_pictures(tmp_path: Path) -> None:
     found = np.stack([each.probabilities for each in session.predict(list(vectors.numpy()))])
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
     np.testing.assert_allclose(session.predict(vectors[0].numpy()).probabilities, wanted[0], rtol=1e-4)
-    with pytest.raises(InputError, match="takes one vector of 13 numbers at a time, float32, and no pictures"):
+    with pytest.raises(InputError, match="takes one vector of 13 numbers in float32 at a time, not images"):
         session.predict(Image.new("RGB", (8, 8)))

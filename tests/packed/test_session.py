@@ -78,8 +78,8 @@ def test_many_threads_and_sessions_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "what"),
     [
-        (np.zeros((1, 3, 8, 8)), "float32 or uint8 images expected, got float64"),
-        (np.zeros((1, 3, 8, 9), np.float32), r"\(N, 3, 8, 8\) expected, got \(1, 3, 8, 9\)"),
+        (np.zeros((1, 3, 8, 8)), "expected float32 or uint8 images, got float64"),
+        (np.zeros((1, 3, 8, 9), np.float32), r"\(N, 3, 8, 8\), got \(1, 3, 8, 9\)"),
         (np.zeros((3, 8, 8), np.float32), r"got \(3, 8, 8\)"),
         (np.full((1, 3, 8, 8), np.nan, np.float32), "NaN"),
         (np.full((1, 3, 8, 8), -np.inf, np.float32), "infinite"),
@@ -268,5 +268,5 @@ def test_an_int8_stem_gives_the_same_for_bytes_and_for_what_they_are_normalised_
 
 def test_bytes_need_a_file_that_says_how_to_normalise_them() -> None:
     graph = replace(small_network(), input=Input("image"))
-    with pytest.raises(InputError, match="does not say how to normalise"):
+    with pytest.raises(InputError, match="does not record how to normalise"):
         Session(graph)(np.zeros((1, 3, 8, 8), np.uint8))

@@ -59,7 +59,7 @@ def test_a_profile_is_repeated_whole_times(repeats: Any) -> None:
 
 @pytest.mark.parametrize("network", [5, None, b"net.rbnn"])
 def test_a_session_of_what_is_no_network(network: Any) -> None:
-    with pytest.raises(ConfigError, match="a packed file or a graph expected"):
+    with pytest.raises(ConfigError, match="expected a packed file or a graph"):
         Session(network)
 
 
@@ -120,10 +120,10 @@ def slow_network(kernel: int = 255) -> Graph:
 
 
 def test_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PackError, match=r"asks for 273 G multiply-adds .* set the environment"):
+    with pytest.raises(PackError, match=r"needs 273 G multiply-adds .* set the environment"):
         Session(slow_network())
     Session(slow_network(), most_work=float("inf"))
-    with pytest.raises(PackError, match=r"allowed are 1\.00 M"):
+    with pytest.raises(PackError, match=r"the limit is 1\.00 M"):
         Session(small_network(), most_work=1e6)
     monkeypatch.setenv("RBNN_MOST_WORK", "3e11")
     Session(slow_network())
@@ -173,9 +173,9 @@ def test_large_answers_are_judged_before_there_is_room_for_them() -> None:
     graph = Graph(
         Input("image"), "y", buffers, [Operation("pad", "pad", {"x": "image"}, {"float": "y"}, {}, attributes)]
     )
-    with pytest.raises(InputError, match=r"the answers to 12 pictures take 6442\.\d+ MB, at most .* give fewer"):
+    with pytest.raises(InputError, match=r"the outputs for 12 images take 6442\.\d+ MB, but at most .* pass fewer"):
         Session(graph)(np.zeros((12, 1, 1, 1), np.float32))
-    with pytest.raises(InputError, match=r"12 pictures have .* values"):
+    with pytest.raises(InputError, match=r"12 images have .* values"):
         oracle.run(graph, np.zeros((12, 1, 1, 1), np.float32))
 
 

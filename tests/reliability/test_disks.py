@@ -141,7 +141,7 @@ def test_the_checkpoint_before_a_damaged_one(
         told = said.read_text().splitlines()[0]
         assert told.startswith(f"rbnn: {out / 'last.pt'} is ")
         before = f"{out / 'previous.pt'}, step 0 of epoch 1"
-        assert told.endswith(f"; the run goes on from the checkpoint before it, {before}")
+        assert told.endswith(f"; the run continues from the previous checkpoint, {before}")
         assert_same_run(undisturbed, out)
 
 

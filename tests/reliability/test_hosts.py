@@ -76,7 +76,7 @@ def test_a_host_that_dies(hosts: list[str], tmp_path: Path, fault: Fault) -> Non
         both = [on(host, i, "signalled_run.py", "SIGKILL", "3", *command(out)) for i, host in enumerate(hosts)]
         said = [process.communicate(timeout=300) for process in both]
         assert all(process.returncode != 0 for process in both)
-        assert "lost another one of the 2" in said[0][1] + said[1][1]
+        assert "lost contact with another of the 2 processes" in said[0][1] + said[1][1]
         both = [on(host, i, "signalled_run.py", *NEVER, *command(out), "--resume") for i, host in enumerate(hosts)]
         said = [process.communicate(timeout=300) for process in both]
         assert [process.returncode for process in both] == [0, 0], said

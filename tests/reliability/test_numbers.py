@@ -148,7 +148,7 @@ def test_layers_that_stand_still_are_in_the_log(tmp_path: Path, fault: Fault) ->
     with fault("a layer that learns nothing"):
         assert notices(model, figures, 0.5) == [
             f"no sign of {names[3]} changed in this epoch",
-            f"2 of {len(layer.weight)} filters of {names[5]} are constant, so are their signs",
+            f"2 of {len(layer.weight)} filters of {names[5]} are constant, and so are their signs",
         ]
         assert len(notices(model, figures, 0.005)) == 1  # at the end of the cosine standing still is the aim
 
@@ -161,7 +161,7 @@ def test_a_run_logs_its_notices(model_of_the_run: list[nn.Module], tmp_path: Pat
 
     train(small(tmp_path, epochs=1, weight_decay=0.0), Poison(4, freeze))
     (entry,) = (json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines())
-    assert "1 of 64 filters of layers.2.1.conv1 are constant, so are their signs" in entry["notices"]
+    assert "1 of 64 filters of layers.2.1.conv1 are constant, and so are their signs" in entry["notices"]
 
 
 def trained_a_step() -> tuple[nn.Module, Tensor]:

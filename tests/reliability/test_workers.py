@@ -81,9 +81,9 @@ def test_a_worker_that_dies(
     with fault("worker that dies"):
         assert code_of(start(command(out, pictures), said, moment, count, (sent,), "worker")) == 2, said.read_text()
         (line,) = said.read_text().splitlines()
-        assert line.startswith("rbnn: a process that decodes pictures was killed (")
+        assert line.startswith("rbnn: a process that decodes images was killed (")
         epoch, step = place
-        assert line.endswith(f"saved at step {step} of epoch {epoch}, continue with: rbnn train {out} --resume")
+        assert line.endswith(f"saved at step {step} of epoch {epoch}; continue with: rbnn train {out} --resume")
         assert code_of(start(["train", str(out), "--resume"], tmp_path / "said after")) == 0
         assert_same_run(whole, out)
 
@@ -100,7 +100,7 @@ def test_a_picture_that_is_broken_costs_no_epoch(whole: Path, pictures: Path, tm
         finally:
             picture.write_bytes(good)
         (line,) = said.read_text().splitlines()
-        assert "7.png cannot be read as a picture" in line
-        assert line.endswith(f"saved at step {STEPS} of epoch 0, continue with: rbnn train {out} --resume")
+        assert "7.png could not be read as an image" in line
+        assert line.endswith(f"saved at step {STEPS} of epoch 0; continue with: rbnn train {out} --resume")
         assert code_of(start(["train", str(out), "--resume"], tmp_path / "said after")) == 0
         assert_same_run(whole, out)

@@ -158,10 +158,10 @@ def test_many_runs_side_by_side(page: Callable[..., Page], xnor_run: Path, tmp_p
     """More than there are colours: a panel for each run, sentences that do not grow with the pairs."""
     runs = [Path(shutil.copytree(xnor_run, tmp_path / f"run {number}")) for number in range(7)]
     found = page(*runs)
-    assert "Histogram of each run, a line for each layer" in found.text
+    assert "Histogram of each run, with a line per layer" in found.text
     assert "Thin and dotted" not in found.text
-    assert "Runs with the same one are drawn once." in found.text
-    assert "Relative quantisation error, mean of the layers: run 0 0." in found.text
+    assert "Runs with the same learning rate are drawn once." in found.text
+    assert "Mean relative quantisation error of the layers: run 0 0." in found.text
     assert "Weights of all runs: " in found.text
     assert "The angle between weights and signs is smaller in" not in found.text
     assert "Figures 2a and 2b compare RBNN with XNOR-Net: they need a run of each" in found.text
@@ -212,7 +212,7 @@ def test_an_interrupted_run(rbnn_run: Path, tmp_path: Path) -> None:
     copy = without(rbnn_run, tmp_path)
     config = (copy / "config.toml").read_text()
     (copy / "config.toml").write_text(config.replace("epochs = 3", "epochs = 30"))
-    assert missing(read([copy])) == "copy ended after 3 of 30 epochs: it was interrupted or is running."
+    assert missing(read([copy])) == "copy has finished 3 of 30 epochs: it was interrupted or is still running."
 
 
 def test_a_run_stopped_in_its_first_epoch(page: Callable[..., Page], rbnn_run: Path, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_run_stopped_in_its_first_epoch(page: Callable[..., Page], rbnn_run: P
     found = page(copy)
     assert "copy has not finished an epoch" in found.text
     assert "No run has finished an epoch." in found.text
-    assert "Weights and their signs are" in found.text
+    assert "The angle between weights and their signs is" in found.text
 
 
 def test_one_epoch(rbnn_run: Path, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_one_epoch(rbnn_run: Path, tmp_path: Path) -> None:
     first = (copy / "log.jsonl").read_text().splitlines()[0]
     (copy / "log.jsonl").write_text(first + '\n{"epoch": 1, "lr": 0.0')  # and half a line, as a crash leaves it
     report = read([copy])
-    assert "there is no change from epoch to epoch to show" in missing(report)
+    assert "so changes from epoch to epoch cannot be shown" in missing(report)
     assert keys(report) == FIGURES - {"epoch_flips"}
 
 
@@ -244,7 +244,7 @@ def test_the_sentences_follow_from_the_numbers(rbnn_run: Path, xnor_run: Path) -
     how_many = "all 18" if counted == 18 else f"{counted} of 18"
     said = " ".join(findings(report.runs, report.times))
     assert f"smaller in {first.name} than in {second.name} in {how_many} layers" in said
-    assert "25.3 times less than in the float twin" in said
+    assert "25.3× smaller than the float twin" in said
     assert "different data or numbers of epochs" in said
     best = max(entry["top1"] for entry in ours.run.epochs)
     assert findings_of(ours)[0] == "Method: rbnn as in its paper."
@@ -256,7 +256,7 @@ def test_the_sentences_follow_from_the_numbers(rbnn_run: Path, xnor_run: Path) -
     assert table["2a", ours.name].holds == (cosines == 18)
     absolute = sum((layer.error or 0) < (other[layer.name].error or 0) for layer in ours.layers)
     assert table["2b", ours.name].answer.endswith(f"; absolute: {absolute} of 18")
-    assert table["4c", ours.name].answer.startswith("1.000 at first, ")
+    assert table["4c", ours.name].answer.startswith("1.000 at the start, ")
     near_half = sum(0.45 <= (layer.flips or 0) <= 0.55 for layer in ours.layers)
     assert table["7", ours.name].answer.startswith(f"{near_half} of 18 layers")
     assert set(table) == {(figure, ours.name) for figure in ("2a", "2b", "4c", "6", "7")} | {
@@ -286,12 +286,12 @@ def test_rbnn_without_rotation_is_not_held_to_the_paper(rbnn_run: Path, tmp_path
     ("share", "said"),
     [
         (1.0, "reaches 100 % of the weights."),
-        (1 - 1e-9, "reaches more than 99 % of the weights; the others lie where F′ is 0 or nearly so."),
-        (0.996, "reaches more than 99 % of the weights; the others lie where F′ is 0 or nearly so."),
-        (0.99, "reaches 99 % of the weights; the others lie where F′ is 0 or nearly so."),
-        (0.5, "reaches 50 % of the weights; the others lie where F′ is 0 or nearly so."),
-        (0.004, "reaches less than 1 % of the weights; the others lie where F′ is 0 or nearly so."),
-        (0.0, "reaches 0 % of the weights; the others lie where F′ is 0 or nearly so."),
+        (1 - 1e-9, "reaches more than 99 % of the weights; for the others F′ is 0 or close to it."),
+        (0.996, "reaches more than 99 % of the weights; for the others F′ is 0 or close to it."),
+        (0.99, "reaches 99 % of the weights; for the others F′ is 0 or close to it."),
+        (0.5, "reaches 50 % of the weights; for the others F′ is 0 or close to it."),
+        (0.004, "reaches less than 1 % of the weights; for the others F′ is 0 or close to it."),
+        (0.0, "reaches 0 % of the weights; for the others F′ is 0 or close to it."),
     ],
 )
 def test_all_weights_are_said_of_all_weights_alone(rbnn_run: Path, share: float, said: str) -> None:
@@ -311,7 +311,7 @@ def test_json(xnor_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("7", "xnor", True),
     ]
     assert answer["page"] == str(tmp_path / "p.html")
-    assert any("Weights and their signs" in sentence for sentence in answer["findings"])
+    assert any("The angle between weights and their signs" in sentence for sentence in answer["findings"])
 
 
 # The gradient of sign
@@ -386,9 +386,7 @@ def test_the_size_of_a_file_stands_before_what_is_counted(xnor_run: Path, tmp_pa
     size = (copy / "net.rbnn").stat().st_size
     weights = 16 * 27 + 16 * 9 * 16 + 32 * 9 * 16 + 24 * 32 + 5 * 24  # of the layers, 4 bytes each in the float twin
     others = 16 + 16 + 32 + 1 + 24 + 5  # scale, shift, threshold, inverted channels (as bits), slope, bias
-    wanted = (
-        f"has {size / 1e3:.1f} kB, {4 * (weights + others) / size:.1f} times less than the weights of its float twin"
-    )
+    wanted = f"has {size / 1e3:.1f} kB, {4 * (weights + others) / size:.1f}× smaller than the weights of its float twin"
     assert wanted in said[places[0]]
 
 
@@ -414,7 +412,7 @@ def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: P
     assert [layer.angle for layer in lone.layers] == [layer.angle for layer in whole.layers]
     assert lone.run.measured == "the checkpoint"
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "lone.pt is a lone checkpoint: without a log it has no curves." in page
+    assert "lone.pt is a single checkpoint, which has no log and no curves." in page
 
 
 # Bad input
@@ -423,14 +421,14 @@ def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "no run is given"),
+        ([], "no runs given"),
         (["nowhere"], "nowhere does not exist"),
         (["file"], "file is not a readable checkpoint"),
-        (["empty"], "empty holds no config.toml"),
+        (["empty"], "empty contains no config.toml"),
         (["run", "run"], "run is given twice"),
         (["changed log"], "lacks numbers"),
-        (["bad log"], "line 1 is not of an epoch"),
-        (["nothing.json"], "cannot read the table nothing.json: No such file"),
+        (["bad log"], "line 1 does not describe an epoch"),
+        (["nothing.json"], "cannot read table nothing.json: No such file"),
         (["broken.json"], "broken.json is not a table"),
         (["begun.json"], "no run of begun.json is finished yet"),
         (["bad checkpoint"], "is not a readable checkpoint"),
@@ -438,12 +436,12 @@ def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: P
         (["run", "--packed", "nothing.rbnn"], "nothing.rbnn: no such file"),
         (
             ["good.rbnn"],
-            "good.rbnn is a packed network, without its training: name the run directory, and add --packed",
+            "good.rbnn is a packed network, which has no training state: name the run directory, and add --packed",
         ),
-        (["run", "renamed"], "renamed is a packed network, without its training"),
-        (["resnet20-bireal-digits"], "resnet20-bireal-digits is a packed network, without its training"),
+        (["run", "renamed"], "renamed is a packed network, which has no training state"),
+        (["resnet20-bireal-digits"], "resnet20-bireal-digits is a packed network, which has no training state"),
         (["broken.rbnn"], "broken.rbnn: not a packed network"),
-        (["run", "-o", "empty"], "cannot use empty: Is a directory"),
+        (["run", "-o", "empty"], "cannot access empty: Is a directory"),
         (["run", "-o", "no/such/page.html"], "no/such"),
         (["run", "--figures", "file"], "file"),
     ],

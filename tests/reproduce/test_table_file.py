@@ -54,28 +54,28 @@ def test_a_method_is_as_in_its_paper_unless_the_row_says_otherwise(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "table {path} has no rows: each begins with [[rows]] and has name, model, method"),
-        ("rows = 3", "rows in table {path} takes list, got 3"),
-        ("rows = [3]", "row 1 of table {path} is a table that begins with [[rows]], got 3"),
+        ("", "table {path} has no rows: each row begins with [[rows]] and has name, model, method"),
+        ("rows = 3", "rows in table {path} must be of type list, got 3"),
+        ("rows = [3]", "row 1 of table {path} must be a table that begins with [[rows]], got 3"),
         ("title = ", "table {path} is not valid TOML: Invalid value (at end of document)"),
         ('titel = "x"\n' + GOOD, "unknown key in table {path} 'titel': did you mean 'title'?"),
-        ("epochs = 0\n" + GOOD, "epochs in table {path} is at least 1, got 0"),
-        ("epochs = true\n" + GOOD, "epochs in table {path} takes int, got True"),
-        ("warmup = -1\n" + GOOD, "warmup in table {path} is 0 or more, got -1"),
+        ("epochs = 0\n" + GOOD, "epochs in table {path} must be at least 1, got 0"),
+        ("epochs = true\n" + GOOD, "epochs in table {path} must be of type int, got True"),
+        ("warmup = -1\n" + GOOD, "warmup in table {path} must be 0 or more, got -1"),
         ('data = "cifar"\n' + GOOD, "unknown data set in table {path} 'cifar': did you mean 'cifar10'?"),
-        (GOOD + GOOD, "table {path} has two rows called 'a': give each a name of its own"),
+        (GOOD + GOOD, "table {path} has two rows named 'a': give each its own name"),
         (
             GOOD + GOOD.replace('"a"', '"b"') + 'options = { estimator = "ste" }',
-            "rows 'a' and 'b' of table {path} are the same network, method and options: leave one out",
+            "rows 'a' and 'b' of table {path} have the same network, method and options: remove one",
         ),
         (GOOD + 'tpo1 = 3\n', "unknown key in row 1 of table {path} 'tpo1': did you mean 'top1'?"),
-        (GOOD + "top1 = 101\n", "top1 in row 1 of table {path} is in percent, 0 to 100, got 101.0"),
-        (GOOD + "top5 = nan\n", "top5 in row 1 of table {path} is in percent, 0 to 100, got nan"),
-        (GOOD + 'top1 = "80 %"\n', "top1 in row 1 of table {path} takes float, got '80 %'"),
+        (GOOD + "top1 = 101\n", "top1 in row 1 of table {path} must be a percentage, 0 to 100, got 101.0"),
+        (GOOD + "top5 = nan\n", "top5 in row 1 of table {path} must be a percentage, 0 to 100, got nan"),
+        (GOOD + 'top1 = "80 %"\n', "top1 in row 1 of table {path} must be of type float, got '80 %'"),
         (GOOD.replace("resnet20", "resnet21"), "unknown model in row 1 of table {path} 'resnet21': did you"),
         (GOOD.replace("bnn", "bnm"), "unknown method 'bnm': did you mean 'bnn'?"),
         (GOOD + "options = { estimater = 'ste' }\n", "unknown option of method 'bnn' 'estimater'"),
-        (GOOD.replace('method = "bnn"', ""), "row 1 of table {path} lacks method: it has name, model, method"),
+        (GOOD.replace('method = "bnn"', ""), "row 1 of table {path} has no method: it needs name, model, method"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, text: str, says: str) -> None:
@@ -93,8 +93,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not valid TOML"):
         read_table(tmp_path / "bytes.toml")
     written(tmp_path / "long.toml", "#" * (1 << 21))
-    with pytest.raises(ConfigError, match="is no table: those have at most"):
+    with pytest.raises(ConfigError, match="is too large for a table: expected at most"):
         read_table(tmp_path / "long.toml")
     written(tmp_path / "ablation.toml", GOOD)
-    with pytest.raises(ConfigError, match="is called like a table of rbnn's own, 'ablation': rename it"):
+    with pytest.raises(ConfigError, match="has the name of a built-in table, 'ablation': rename it"):
         read_table(tmp_path / "ablation.toml")

@@ -150,7 +150,7 @@ def test_options_for_all_rbnn_rows() -> None:
 
 @pytest.mark.parametrize("options", [{"rotation": "none"}, {"alpha": "none"}, {"estimator": "ste"}])
 def test_options_cannot_change_what_a_row_is(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="would change what the rows are"):
+    with pytest.raises(ConfigError, match="would turn a row into another row"):
         runs_of(find_table("ablation"), options)
     with pytest.raises(UnknownName):
         runs_of(find_table("ablation"), {"rotatoin": "layer"})

@@ -85,5 +85,5 @@ def test_a_run_with_an_average_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])
 def test_decays_that_cannot_be(decay: float, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="average is 0 or more and below 1"):
+    with pytest.raises(ConfigError, match="average must be 0 or more and below 1"):
         small(tmp_path, average=decay)

@@ -55,7 +55,7 @@ def test_training_shows_every_picture_at_most_once_and_drops_the_rest(pictures: 
 def test_a_set_smaller_than_a_batch_is_one_batch(pictures: ImageSet) -> None:
     batches = Batches(pictures, 64, train=True, seed=0)
     assert [len(labels) for _, labels in batches.epoch(0)] == [50]
-    with pytest.raises(ConfigError, match="50 pictures are less than a batch and cannot be shared by 4 proc"):
+    with pytest.raises(ConfigError, match="50 images are less than one batch, so 4 processes cannot share them"):
         Batches(pictures, 64, train=True, seed=0, world=4)
 
 
@@ -194,20 +194,20 @@ def test_a_broken_file_is_one_sentence(folder: FolderSet, tmp_path: Path, worker
     with_broken = FolderSet("x", paths, folder.labels, folder.classes, folder.mean, folder.std, 16)
     with pytest.raises(DataError) as caught:
         list(Batches(with_broken, 7, train=False, seed=0, workers=workers).epoch(0))
-    assert str(caught.value).startswith(f"{broken} cannot be read as a picture")
+    assert str(caught.value).startswith(f"{broken} could not be read as an image")
     assert "\n" not in str(caught.value)
 
 
 def test_values_that_cannot_be(pictures: ImageSet) -> None:
-    with pytest.raises(ConfigError, match="multiple of 3 processes, not 16"):
+    with pytest.raises(ConfigError, match="multiple of the number of processes, 3, got 16"):
         Batches(pictures, 16, train=True, seed=0, world=3)
-    with pytest.raises(ConfigError, match="multiple of 1 processes, not 0"):
+    with pytest.raises(ConfigError, match="multiple of the number of processes, 1, got 0"):
         Batches(pictures, 0, train=True, seed=0)
-    with pytest.raises(ConfigError, match="image_size of made-up is 8 and cannot become 32"):
+    with pytest.raises(ConfigError, match="images of made-up have size 8, which image_size 32 cannot change"):
         Batches(pictures, 16, train=True, seed=0, image_size=32)
-    with pytest.raises(ConfigError, match="limit should be at least 1"):
+    with pytest.raises(ConfigError, match="limit must be at least 1"):
         Batches(pictures, 16, train=True, seed=0, limit=0)
-    with pytest.raises(ConfigError, match="seed should be 0 or more"):
+    with pytest.raises(ConfigError, match="seed must be 0 or more"):
         Batches(pictures, 16, train=True, seed=-1)
     with pytest.raises(ConfigError, match="3 batches cannot start at batch 4"):
         Batches(pictures, 16, train=True, seed=0).epoch(0, start=4)

@@ -69,20 +69,20 @@ NETWORKS: dict[str, tuple[Change, str]] = {
     "a list": (lambda state: state["model"].update({"conv1.weight": [1.0]}), "conv1.weight, which is no tensor"),
     "another shape, huge": (weight(lambda t: torch.zeros(1).expand(1 << 40)), "conv1.weight has shape"),
     "a name of a megabyte": (lambda state: state["model"].update({"x" * 1_000_000: torch.zeros(1)}), "only in the"),
-    "std 0": (contract(std=(0.0,)), "cannot be normalised by mean .* and std"),
+    "std 0": (contract(std=(0.0,)), "cannot be normalised with mean .* and std"),
     "std infinite": (contract(std=(math.inf,)), "cannot be normalised"),
     "mean not a number": (contract(mean=(math.nan,)), "cannot be normalised"),
-    "mean of words": (contract(mean=("0.5",)), "its contract is of other types"),
-    "classes of numbers": (contract(classes=(1, 2)), "its contract is of other types"),
-    "channels of halves": (contract(channels=1.0), "its contract is of other types"),
-    "a contract with more": (contract(secret=1), "its contract has channels"),
+    "mean of words": (contract(mean=("0.5",)), "its contract has values of the wrong type"),
+    "classes of numbers": (contract(classes=(1, 2)), "its contract has values of the wrong type"),
+    "channels of halves": (contract(channels=1.0), "its contract has values of the wrong type"),
+    "a contract with more": (contract(secret=1), "its contract must have channels"),
     "keys that are numbers": (lambda state: state["config"].update({5: 5}), "its config is not a table"),
     "a version in a tensor": (lambda state: state.update(rbnn=torch.ones(2)), "checkpoint version"),
     "a progress beyond the end": (
         lambda state: state["model"].update(
             {"layers.0.0.conv1.method._extra_state": torch.tensor([1e300], dtype=torch.float64)}
         ),
-        "progress of layers.0.0.conv1 outside 0 to 1",
+        "progress of layers.0.0.conv1 must be 0 to 1",
     ),
 }
 
@@ -112,17 +112,17 @@ def momentum(change: Callable[[Tensor], object]) -> Change:
 
 
 PLACES: dict[str, tuple[Change, str]] = {
-    "epoch -1": (field(epoch=-1), "epoch is 0 to 2, got -1"),
-    "epoch not a number": (field(epoch=math.nan), "epoch is 0 to 2, got nan"),
-    "epoch true": (field(epoch=True), "epoch is 0 to 2, got True"),
-    "epoch beyond the end": (field(epoch=3), "epoch is 0 to 2, got 3"),
-    "epoch in a tensor": (field(epoch=torch.ones(3)), "epoch is 0 to 2, got tensor"),
-    "step -1": (field(step=-1), "step is 0 to 4, got -1"),
-    "step in words": (field(step="x" * 1_000_000), "step is 0 to 4, got 'xxx"),
+    "epoch -1": (field(epoch=-1), "epoch must be 0 to 2, got -1"),
+    "epoch not a number": (field(epoch=math.nan), "epoch must be 0 to 2, got nan"),
+    "epoch true": (field(epoch=True), "epoch must be 0 to 2, got True"),
+    "epoch beyond the end": (field(epoch=3), "epoch must be 0 to 2, got 3"),
+    "epoch in a tensor": (field(epoch=torch.ones(3)), "epoch must be 0 to 2, got tensor"),
+    "step -1": (field(step=-1), "step must be 0 to 4, got -1"),
+    "step in words": (field(step="x" * 1_000_000), "step must be 0 to 4, got 'xxx"),
     "step after the end": (field(step=1), "step 1 after its last epoch"),
-    "no best": (field(best_top1=math.nan), "best_top1 is a percentage, got nan"),
-    "a best in words": (field(best_top1="97"), "best_top1 is a percentage"),
-    "a best beyond any float": (field(best_top1=10**400), "best_top1 is a percentage"),
+    "no best": (field(best_top1=math.nan), "best_top1 must be a percentage, got nan"),
+    "a best in words": (field(best_top1="97"), "best_top1 must be a percentage"),
+    "a best beyond any float": (field(best_top1=10**400), "best_top1 must be a percentage"),
     "no sums": (field(sums=None), "its sums do not fit step 0"),
     "sums of another kind": (field(sums={"images": 0.0}), "its sums do not fit step 0"),
     "infinite sums": (
@@ -134,28 +134,28 @@ PLACES: dict[str, tuple[Change, str]] = {
         "its sums do not fit step 0",
     ),
     "steps without sums": (field(epoch=1, step=2), "its sums do not fit step 2"),
-    "rng of a few bytes": (field(rng=torch.zeros(5, dtype=torch.uint8)), "its rng is no state"),
-    "rng of floats": (field(rng=torch.zeros(5056)), "its rng is no state"),
-    "rng of zeros": (field(rng=torch.full((5056,), 255, dtype=torch.uint8)), "its rng is no state"),
+    "rng of a few bytes": (field(rng=torch.zeros(5, dtype=torch.uint8)), "its rng is not a state"),
+    "rng of floats": (field(rng=torch.zeros(5056)), "its rng is not a state"),
+    "rng of zeros": (field(rng=torch.full((5056,), 255, dtype=torch.uint8)), "its rng is not a state"),
     "no rng": (field(rng=None), "rng, which is no tensor"),
-    "no schedule": (field(schedule=[1]), "its schedule lies within 2 epochs"),
-    "a schedule beyond the end": (field(schedule={"epoch": 1e9, "epochs": 2}), "its schedule lies within 2 epochs"),
-    "no optimizer": (field(optimizer=3), "its optimizer is of another network"),
+    "no schedule": (field(schedule=[1]), "its schedule must be within 2 epochs"),
+    "a schedule beyond the end": (field(schedule={"epoch": 1e9, "epochs": 2}), "its schedule must be within 2 epochs"),
+    "no optimizer": (field(optimizer=3), "its optimizer belongs to another network"),
     "an optimizer of one group": (
         lambda state: state["optimizer"]["param_groups"].append({}),
-        "its optimizer is of another network",
+        "its optimizer belongs to another network",
     ),
     "another decay": (
         lambda state: state["optimizer"]["param_groups"][0].update(weight_decay=1e30),
         "its optimizer has weight_decay = 1e\\+30, expected 0.0001",
     ),
-    "a rate that is none": (lambda state: state["optimizer"]["param_groups"][0].update(lr="x"), "other groups"),
+    "a rate that is none": (lambda state: state["optimizer"]["param_groups"][0].update(lr="x"), "different parameter groups"),
     "a momentum of another shape": (momentum(lambda tensor: tensor[:1]), "momentum of parameter 0 has shape"),
     "an infinite momentum": (momentum(lambda tensor: tensor / 0), "momentum of parameter 0 that are not finite"),
     "a sparse momentum": (momentum(lambda tensor: tensor.to_sparse()), "momentum of parameter 0, which is sparse"),
     "a momentum in words": (momentum(lambda tensor: "x"), "momentum of parameter 0, which is no tensor"),
-    "a momentum of nobody": (lambda state: state["optimizer"]["state"].update({999: {}}), "no parameter 999"),
-    "no signs": (field(previous_signs={}), "previous_signs are of other layers"),
+    "a momentum of nobody": (lambda state: state["optimizer"]["state"].update({999: {}}), "parameter 999 does not exist"),
+    "no signs": (field(previous_signs={}), "previous_signs belong to other layers"),
     "signs of another type": (
         lambda state: state["previous_signs"].update({"layers.0.0.conv1": torch.zeros(16, 3)}),
         "previous_signs of layers.0.0.conv1 do not fit",
@@ -228,14 +228,14 @@ def test_logs_with_numbers_that_are_none(where: str, number: str, uninterrupted:
     line = (uninterrupted / "log.jsonl").read_text().splitlines()[0]
     head, _, tail = line.partition(where)
     (tmp_path / "log.jsonl").write_text(f"{head}{where}{number}{tail[tail.index(',') :]}\n")
-    with pytest.raises(CheckpointError, match="epoch 0 lacks numbers"):
+    with pytest.raises(CheckpointError, match="epoch 0 is incomplete"):
         read_log(tmp_path / "log.jsonl")
 
 
 @pytest.mark.parametrize("epoch", ["-1", "1" + "0" * 400, "true", "1.5", "null"])
 def test_logs_of_epochs_that_are_none(epoch: str, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(f'{{"epoch": {epoch}}}\n{{"epoch": 1}}\n')
-    with pytest.raises(CheckpointError, match="line 1 is not of an epoch"):
+    with pytest.raises(CheckpointError, match="line 1 does not describe an epoch"):
         read_log(tmp_path / "log.jsonl")
 
 
@@ -254,7 +254,7 @@ def test_a_run_does_not_go_on_with_other_pictures(
         "class 0 is '0', not 'nought'": {"classes": ("nought", *digits[1:])},
         "in another order: class 0 is '0', not '1'": {"classes": (digits[1], digits[0], *digits[2:])},
         "std = .*, not": {"std": (0.3,)},
-        "other training pictures": {"images": np.zeros((1437, 8, 8, 1), np.uint8)},
+        "other training images": {"images": np.zeros((1437, 8, 8, 1), np.uint8)},
     }
     for says, changed in others.items():
 

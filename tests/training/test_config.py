@@ -119,38 +119,38 @@ def test_unknown_key_names_the_nearest(key: str, nearest: str) -> None:
     ],
 )
 def test_wrong_type_names_the_key(key: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"{key} in recipe takes .*{str(value)[:3].replace('[', '.')}"):
+    with pytest.raises(ConfigError, match=f"{key} in recipe must be of type .*{str(value)[:3].replace('[', '.')}"):
         from_table({key: value})
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"epochs": 0}, "epochs is at least 1"),
-        ({"batch_size": 0}, "batch_size is at least 1"),
-        ({"accumulate": 0}, "accumulate is at least 1"),
-        ({"accumulate": -2}, "accumulate is at least 1"),
-        ({"lr": -0.1}, "lr is 0 or more"),
-        ({"lr": float("nan")}, "lr is 0 or more"),
-        ({"lr": float("inf")}, "lr is 0 or more"),
-        ({"weight_decay": float("inf")}, "weight_decay is 0 or more"),
-        ({"momentum": 1.0}, "momentum is below 1"),
-        ({"seed": -1}, "seed is 0 or more"),
-        ({"seed": 2**63}, "seed is 0 or more and below"),
-        ({"limit": -1}, "limit is 0 or more"),
-        ({"threads": 100_000}, "threads is at most"),
-        ({"batch_size": 100, "accumulate": 3}, "cannot be cut into 3"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"accumulate": 0}, "accumulate must be at least 1"),
+        ({"accumulate": -2}, "accumulate must be at least 1"),
+        ({"lr": -0.1}, "lr must be 0 or more"),
+        ({"lr": float("nan")}, "lr must be 0 or more"),
+        ({"lr": float("inf")}, "lr must be 0 or more"),
+        ({"weight_decay": float("inf")}, "weight_decay must be 0 or more"),
+        ({"momentum": 1.0}, "momentum must be below 1"),
+        ({"seed": -1}, "seed must be 0 or more"),
+        ({"seed": 2**63}, "seed must be 0 or more and below"),
+        ({"limit": -1}, "limit must be 0 or more"),
+        ({"threads": 100_000}, "threads must be at most"),
+        ({"batch_size": 100, "accumulate": 3}, "cannot be split into 3"),
         ({"method": "float", "options": {"rotation": "layer"}}, "'float' has no options"),
         ({"method": "rbnn", "options": {"rotatoin": "layer"}}, "did you mean 'rotation'"),
-        ({"method": "rbnn", "options": {"cycles": "three"}}, "'cycles' .* takes int"),
-        ({"method": "rbnn", "options": {"cycles": True}}, "'cycles' .* takes int"),
+        ({"method": "rbnn", "options": {"cycles": "three"}}, "'cycles' .* must be of type int"),
+        ({"method": "rbnn", "options": {"cycles": True}}, "'cycles' .* must be of type int"),
         ({"method": "rbn"}, "did you mean 'rbnn'"),
         ({"model": "resnet-20"}, "did you mean 'resnet20"),
         ({"data": "cifar"}, "did you mean 'cifar10"),
         ({"decay": "weight"}, "did you mean 'weights'"),
         ({"batch_norm": "all_reduced"}, "did you mean 'all-reduced'"),
-        ({"out": Path("a\0b")}, "out is not a path in Unicode"),
-        ({"data_dir": Path("caf\udce9")}, "data_dir is not a path in Unicode"),
+        ({"out": Path("a\0b")}, "out must be a path in valid Unicode"),
+        ({"data_dir": Path("caf\udce9")}, "data_dir must be a path in valid Unicode"),
     ],
 )
 def test_what_cannot_be_is_refused(values: dict[str, Any], says: str) -> None:

@@ -29,7 +29,7 @@ def test_a_directory_with_strangers_files_is_refused(name: str, tmp_path: Path) 
     else:
         (tmp_path / name).write_text("mine")
     before = contents(tmp_path)
-    with pytest.raises(ConfigError, match=rf"is not the directory of a run, it holds {name.strip('/')}: choose"):
+    with pytest.raises(ConfigError, match=rf"is not a run directory, because it contains {name.strip('/')}: choose"):
         train(small(tmp_path, epochs=1, limit=64))
     assert contents(tmp_path) == before
 
@@ -54,13 +54,13 @@ def test_remains_of_another_run_are_not_written_over(name: str, uninterrupted: P
     for kept in (name, "config.toml"):
         (tmp_path / kept).write_bytes((uninterrupted / kept).read_bytes())
     before = contents(tmp_path)
-    with pytest.raises(ConfigError, match="holds what is left of a run: choose another --out"):
+    with pytest.raises(ConfigError, match="contains the remains of a run: choose another --out"):
         train(small(tmp_path))
-    with pytest.raises(ConfigError, match=r"left of a run with lr = 0\.05, not lr = 0\.7"):
+    with pytest.raises(ConfigError, match=r"remains of a run with lr = 0\.05, not lr = 0\.7"):
         train(small(tmp_path, lr=0.7, resume=True))
     assert contents(tmp_path) == before
     (tmp_path / "config.toml").unlink()
-    with pytest.raises(ConfigError, match=r"left of a run with no config\.toml"):
+    with pytest.raises(ConfigError, match=r"remains of a run with no config\.toml"):
         train(small(tmp_path, resume=True))
 
 

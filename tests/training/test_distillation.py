@@ -99,8 +99,8 @@ def test_what_cannot_teach_is_refused_before_anything_is_written(float_twin: Pat
     state["contract"]["mean"] = (0.25,)
     torch.save(state, tmp_path / "other.pt")
     out = tmp_path / "run"
-    with pytest.raises(ConfigError, match=r"other\.pt was trained for other pictures or classes"):
+    with pytest.raises(ConfigError, match=r"other\.pt was trained on different images or classes"):
         train(small(out, teacher=str(tmp_path / "other.pt")))
-    with pytest.raises(CheckpointError, match="there is no"):
+    with pytest.raises(CheckpointError, match="does not exist"):
         train(small(out, teacher=str(tmp_path / "nobody.pt")))
     assert not out.exists()

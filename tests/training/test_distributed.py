@@ -119,7 +119,7 @@ def test_a_killed_process_is_restarted_from_the_last_checkpoint(
     ended = done(torchrun("signalled_run.py", "SIGKILL", str(STEPS + 2), *words(run), "--resume", launcher=launcher))
     with fault("one of two processes killed, restarted by torchrun"):
         assert ended.returncode == 0, ended.stderr
-        assert "rbnn: process 0 lost another one of the 2" in ended.stderr
+        assert "rbnn: process 0 lost contact with another of the 2 processes" in ended.stderr
         assert ended.stdout.count("test accuracy") == 1
         assert_same_run(folder / "local", run)
 
@@ -149,8 +149,10 @@ def test_only_the_first_process_writes(folder: Path, ranks: list[dict[str, Any]]
 
 def test_a_batch_that_cannot_be_shared(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
-        assert rank["odd batch"] == "batch_size should be a positive multiple of 2 processes, not 63"
-        assert rank["odd limit"] == "33 pictures are less than a batch and cannot be shared by 2 processes"
+        assert rank["odd batch"] == "batch_size must be a positive multiple of the number of processes, 2, got 63"
+        assert (
+            rank["odd limit"] == "33 images are less than one batch, so 2 processes cannot share them: lower batch_size"
+        )
 
 
 @pytest.mark.parametrize("dims", [2, 4])
@@ -184,5 +186,5 @@ def test_the_devices_of_this_machine() -> None:
 def test_a_checkpoint_that_only_some_processes_find_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Processes, "sum", lambda self, values: [1.0])
     config = TrainConfig(out=tmp_path, resume=True)
-    with pytest.raises(CheckpointError, match=r"only 1 of 2 processes find .*share the run directory"):
+    with pytest.raises(CheckpointError, match=r"only 1 of 2 processes found .*run directory on a shared disk"):
         loop._Run(config, RunDirectory(tmp_path), Processes(0, 2, torch.device("cpu")), loop.Progress())

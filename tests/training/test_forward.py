@@ -127,5 +127,5 @@ def test_a_network_that_torch_cannot_compile_is_said_in_a_sentence(
     with pytest.raises(TrainingError) as said:
         run(tmp_path, "compiled")
     assert str(said.value) == (
-        "torch.compile fails (backend='broken' raised: RuntimeError: no compiler): train with --no-compile"
+        "torch.compile failed (backend='broken' raised: RuntimeError: no compiler): train with --no-compile"
     )

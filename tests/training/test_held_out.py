@@ -40,7 +40,7 @@ def test_the_same_images_are_held_out_whatever_the_seed_of_the_run() -> None:
 
 def test_too_many_images_are_refused() -> None:
     digits = data.load("digits", Path("data"), "train")
-    with pytest.raises(ConfigError, match=r"validation = 1437 takes 144 images of class .*: hold out fewer"):
+    with pytest.raises(ConfigError, match=r"validation = 1437 needs 144 images of class .*: hold out fewer"):
         split(digits, 1437)
 
 

@@ -236,14 +236,16 @@ def test_a_binary_run_starts_from_its_float_twin(float_twin: Path, tmp_path: Pat
 
 @pytest.mark.usefixtures("tiny")
 def test_start_from_another_network_is_refused(float_twin: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"cannot start from .* the run's network a tiny"):
+    with pytest.raises(CheckpointError, match=r"cannot start from .* this run's network is a tiny"):
         train(small(tmp_path, model="tiny", start_from=str(float_twin)))
 
 
 def test_the_other_resnet_20_is_refused_though_its_tensors_fit(float_twin: Path, tmp_path: Path) -> None:
     there = load_network(float_twin).config.model
     here = "resnet20" if there == "resnet20-bireal" else "resnet20-bireal"
-    with pytest.raises(CheckpointError, match=f"it is a {there}, the run's network a {here}: use --model {there}"):
+    with pytest.raises(
+        CheckpointError, match=f"it is a {there}, but this run's network is a {here}: use --model {there}"
+    ):
         train(small(tmp_path, model=here, start_from=str(float_twin)))
 
 
@@ -383,7 +385,7 @@ def test_a_run_that_was_stopped_resumes_though_its_start_is_gone(float_twin: Pat
 
 def test_a_run_is_not_overwritten(uninterrupted: Path) -> None:
     before = (uninterrupted / "last.pt").read_bytes()
-    with pytest.raises(ConfigError, match=r"already holds a run: add --resume .* or choose another --out"):
+    with pytest.raises(ConfigError, match=r"already contains a run: add --resume .* or choose another --out"):
         train(small(uninterrupted))
     assert (uninterrupted / "last.pt").read_bytes() == before
 
@@ -466,7 +468,7 @@ def test_what_is_no_checkpoint_is_refused_and_never_run(uninterrupted: Path, tmp
 def test_best_in_place_of_last_cannot_be_resumed(uninterrupted: Path, tmp_path: Path) -> None:
     run = shutil.copytree(uninterrupted, tmp_path / "run")
     shutil.copy(run / "best.pt", run / "last.pt")
-    with pytest.raises(CheckpointError, match=r"last\.pt cannot be resumed from: it lacks 'best_top1'"):
+    with pytest.raises(CheckpointError, match=r"last\.pt cannot be resumed from: 'best_top1' is missing"):
         train(small(run, resume=True))
 
 
@@ -496,7 +498,7 @@ def test_damaged_checkpoints_are_refused_or_read(uninterrupted: Path, tmp_path: 
         ({"config": {"modle": "resnet20"}}, "did you mean 'model'"),
         ({"contract": {"channels": 3}}, "does not describe a network"),
         ({"contract": 3}, "does not describe a network"),
-        ({"model": None}, "holds no weights"),
+        ({"model": None}, "contains no weights"),
         ({"model": {"conv1.weight": 3}}, "holds conv1.weight, which is no tensor"),
         ({"model": {}}, r"another network: conv1\.weight is not in the checkpoint"),
     ],
@@ -524,14 +526,14 @@ def test_a_checkpoint_with_numbers_that_are_none(name: str, uninterrupted: Path,
 def test_initial_signs_of_another_run(uninterrupted: Path, tmp_path: Path) -> None:
     run = shutil.copytree(uninterrupted, tmp_path / "run")
     safetensors.numpy.save_file({"conv": np.zeros(3, np.uint64)}, run / "initial.safetensors")
-    with pytest.raises(CheckpointError, match="is of another network"):
+    with pytest.raises(CheckpointError, match="belongs to another network"):
         train(small(run, resume=True))
     (run / "initial.safetensors").write_bytes(b"\0" * 5)
     with pytest.raises(CheckpointError, match="cannot read the initial signs"):
         train(small(run, resume=True))
     shutil.copy(uninterrupted / "initial.safetensors", run)
     (run / "log.jsonl").write_text('["epoch"]\n{"epoch": 1}\n')
-    with pytest.raises(CheckpointError, match="line 1 is not of an epoch"):
+    with pytest.raises(CheckpointError, match="line 1 does not describe an epoch"):
         train(small(run, resume=True))
 
 
@@ -650,12 +652,12 @@ def test_a_full_disk_leaves_the_checkpoint_before(uninterrupted: Path, tmp_path:
     ("values", "says"),
     [
         ({"data": "cifar10", "data_dir": "nowhere"}, "cifar"),
-        ({"image_size": 32}, "image_size of digits is 8"),
-        ({"device": "tpu"}, "device 'tpu' is not to be had here"),
-        ({"device": "meta"}, "device 'meta' is not to be had here"),
-        ({"limit": 10, "batch_size": 64, "accumulate": 4}, "10 images .* cannot be cut into 4"),
-        ({"options": {"rotation": "none"}}, "needs alpha = 'none'"),
-        ({"options": {"estimator": "stee"}}, "'estimator' .* is one of"),
+        ({"image_size": 32}, "images of digits have size 8"),
+        ({"device": "tpu"}, "device 'tpu' is not available"),
+        ({"device": "meta"}, "device 'meta' is not available"),
+        ({"limit": 10, "batch_size": 64, "accumulate": 4}, "10 images .* cannot be split into 4"),
+        ({"options": {"rotation": "none"}}, "set alpha = 'none'"),
+        ({"options": {"estimator": "stee"}}, "'estimator' .* must be one of"),
     ],
 )
 def test_runs_that_cannot_be(values: dict[str, Any], says: str, tmp_path: Path) -> None:

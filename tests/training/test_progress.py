@@ -86,4 +86,4 @@ def test_what_a_run_came_to(tmp_path: Path) -> None:
 
 def test_of_a_float_network_and_of_a_run_without_an_epoch(tmp_path: Path) -> None:
     assert len(repr(train(small(tmp_path / "run", method="float", epochs=1))).splitlines()) == 4
-    assert repr(Result(tmp_path, 0.0, {})) == f"run in {tmp_path}\n  epochs: none has ended"
+    assert repr(Result(tmp_path, 0.0, {})) == f"run in {tmp_path}\n  epochs: none finished"

@@ -102,7 +102,9 @@ def test_another_method_starts_anew_from_the_weights(tmp_path: Path) -> None:
 def test_options_that_do_not_fit_are_said(tmp_path: Path) -> None:
     train(small(tmp_path / "first", model="tiny", epochs=1))
     how = {"model": "tiny", "epochs": 1, "options": {"rotation": "layer"}, "start_from": str(tmp_path / "first")}
-    with pytest.warns(UserWarning, match=r"1 layers, first conv2, have other options than in .*start anew"):
+    with pytest.warns(
+        UserWarning, match=r"the options of 1 layer \(first conv2\) differ from those in .*restart from the weights"
+    ):
         train(small(tmp_path / "second", **how))
 
 
@@ -114,7 +116,7 @@ def test_a_head_of_another_size_starts_anew_and_is_said(tmp_path: Path) -> None:
     new_head = three.fc.weight.detach().clone()
     taken = take_over(three, before, "first")
     assert taken.head == (
-        "first tells 10 classes apart, this network 3: its last layer 'fc' starts anew, all others are kept"
+        "first has 10 classes and this network has 3: its last layer 'fc' starts from scratch, all others are kept"
     )
     assert taken.continued == {"conv2"}
     assert torch.equal(three.fc.weight, new_head)
@@ -158,7 +160,7 @@ def test_a_network_of_small_pictures_takes_files_in_its_own_size(tmp_path: Path,
     watch = Noting()
     train(of_files(tmp_path, picture_files), watch)
     assert watch.said == [
-        "pictures are taken at 32×32, the size that resnet20 is meant for: --image-size takes another one"
+        "images are resized to 32×32, the size that resnet20 is meant for; --image-size chooses another size"
     ]
     assert load_network(tmp_path).contract.image_size == 32
     train(of_files(tmp_path, picture_files, epochs=2, resume=True), again := Noting())

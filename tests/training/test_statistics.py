@@ -44,7 +44,7 @@ def test_known_ones_are_set_as_they_were_measured() -> None:
     set_statistics(other, *get_statistics(measured))
     for name, value in measured.state_dict().items():
         torch.testing.assert_close(other.state_dict()[name], value, msg=name)
-    with pytest.raises(CheckpointError, match="statistics of 12 channels expected, got 3"):
+    with pytest.raises(CheckpointError, match="expected statistics of 12 channels, got 3"):
         set_statistics(other, torch.zeros(3), torch.ones(3))
 
 

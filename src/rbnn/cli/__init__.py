@@ -1,7 +1,7 @@
 """The command line: ``rbnn COMMAND …``.  One file per command; a command is imported only when it runs.
 
-Results go to stdout, progress and complaints to stderr.  Exit codes: 0 done, 1 a bug of ours, 2 bad input (one
-sentence), 130 interrupted.  A traceback only with ``--debug``.
+Results go to stdout; progress and errors go to stderr.  Exit codes: 0 success, 1 a bug in rbnn, 2 bad input (reported
+in one sentence), 130 interrupted.  Tracebacks are printed only with ``--debug``.
 """
 
 import ast
@@ -24,7 +24,7 @@ EXTRAS = {
     "torch": "train", "sklearn": "train", "matplotlib": "train", "jinja2": "train", "onnx": "onnx",
     "onnxruntime": "onnx",
 }  # fmt: skip
-"""Packages that a command may lack, and what brings them."""
+"""Packages that may be missing, and the extra that installs each."""
 
 
 def commands() -> dict[str, Path]:
@@ -33,7 +33,7 @@ def commands() -> dict[str, Path]:
 
 
 def summary(path: Path) -> str:
-    """What a command does: the rest of its file's first line, read without importing it."""
+    """What a command does: the first line of its docstring after the colon, read without importing the file."""
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return doc.partition("\n")[0].partition(": ")[2]
 
@@ -49,22 +49,22 @@ def _usage() -> str:
             *rows,
             "",
             "`rbnn COMMAND --help` explains a command.  Example: rbnn train digits",
-            "--import runs a Python file first: the methods and networks that it registers are known to the command.",
+            "--import runs a Python file first; the command then knows the methods and networks that it registers.",
         ]
     )
 
 
 def _first_steps() -> str:
-    """What `rbnn` alone says: the way from a first picture to a packed network."""
+    """What `rbnn` without arguments prints: the way from a first image to a packed network."""
     from rbnn import __version__
 
     steps = {
         "rbnn doctor": "what this machine can run, and what is missing",
-        "rbnn predict resnet20-bireal-cifar10 cat.jpg": "classify a picture with a network that comes with rbnn",
+        "rbnn predict resnet20-bireal-cifar10 cat.jpg": "classify an image with a network that comes with rbnn",
         "rbnn train digits --out runs/first": "train a 1-bit network; half a minute, nothing to download",
         "rbnn report runs/first": "see why it works: report.html",
         "rbnn export runs/first -o first.rbnn": "pack it: signs become bits",
-        "rbnn bench first.rbnn": "time it beside other engines",
+        "rbnn bench first.rbnn": "compare its speed with other engines",
     }
     width = max(map(len, steps))
     return "\n".join(
@@ -80,7 +80,7 @@ def _first_steps() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; the return value is the exit code."""
+    """Run one command and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(
             stream, io.TextIOWrapper
-        ):  # a terminal that lacks a letter shows "?" instead of ending the command
+        ):  # a character that the terminal cannot show becomes "?" instead of ending the command
             stream.reconfigure(errors="replace")
     _silence_pillow()
     of_threads, threading.excepthook = threading.excepthook, _silence_full_disks
@@ -107,14 +107,14 @@ def main(argv: list[str] | None = None) -> int:
         say("interrupted")
         return 130
     except BrokenPipeError:
-        # Whoever read our output has left (`| head`): not an error, and nothing more to say.
+        # The reader of our output is gone (`| head`).  That is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if debug:
             traceback.print_exception(error)
-        where = f" {error.filename}" if error.filename else ""
-        return _complain(RbnnError(f"cannot use{where}: {error.strerror or error}"), False, 2)
+        where = f"cannot access {error.filename}" if error.filename else "input or output failed"
+        return _complain(RbnnError(f"{where}: {error.strerror or error}"), False, 2)
     except Exception as error:
         return _complain(error, debug, 1)
     finally:
@@ -122,19 +122,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _silence_pillow() -> None:
-    """What it warns of and logs about a picture is a flood beside our one sentence, or no matter."""
+    """Pillow's warnings and log messages about an image would bury our one sentence."""
     warnings.filterwarnings("ignore", module=r"PIL\.")
     logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
 def _silence_full_disks(thrown: threading.ExceptHookArgs) -> None:
-    """TensorBoard writes in a thread; what that cannot write, the main thread hears of and says."""
+    """TensorBoard writes in a thread of its own.  The main thread learns of its write errors and reports them."""
     if not isinstance(thrown.exc_value, OSError):
         threading.__excepthook__(thrown)
 
 
 def _imports(words: list[str]) -> tuple[list[Path], list[str]]:
-    """The files of ``--import``, and the other words."""
+    """The files named by ``--import``, and the remaining words."""
     files, others = list[Path](), list[str]()
     rest = iter(words)
     for word in rest:
@@ -169,9 +169,9 @@ def _dispatch(words: list[str]) -> int:
     try:
         _run(words[0], words[1:])
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # rich's way to say so
+        if isinstance(end.__context__, BrokenPipeError):  # this is how rich reports it
             return 0
-        return end.code if isinstance(end.code, int) else 2  # of the parser: after --help or a complaint of its own
+        return end.code if isinstance(end.code, int) else 2  # from the parser, after --help or an error of its own
     return 0
 
 
@@ -192,7 +192,7 @@ def _complain(error: Exception, debug: bool, code: int) -> int:
     if debug:
         traceback.print_exception(error)
     elif code == 1:
-        say(f"rbnn: a bug: {type(error).__name__}: {visible(str(error))} (--debug shows where)")
+        say(f"rbnn: this is a bug in rbnn: {type(error).__name__}: {visible(str(error))} (--debug shows the traceback)")
     else:
         say(f"rbnn: {visible(str(error))}")
     return code

@@ -23,13 +23,13 @@ from rbnn.text import as_count, as_shape, as_size, listed, plural, shorten, visi
 NARROW = 64
 """Channels that fill a word; a layer with fewer keeps the vector units partly idle."""
 WIDTH = 100
-"""Columns of the table where the terminal does not say."""
+"""Width of the table in columns when the terminal does not report one."""
 WIDTHS = {"kind": 14, "weight": 14, "output": 11, "bits": 5, "MACs": 8, "bytes": 10, "ms": 8, "time": 7, "GMAC/s": 7}
-"""What the columns beside the name take."""
+"""Widths of all columns except the name."""
 SHORT = 0.05
-"""Milliseconds of a network so small that its layers take hundredths of microseconds."""
+"""Below this many milliseconds, a network is so small that its times need more digits."""
 LEFT_OUT = "kind", "weight", "GMAC/s"
-"""Columns that a narrower terminal does not show."""
+"""Columns that a narrower terminal leaves out."""
 
 
 def show(path: Path, as_json: bool) -> None:
@@ -52,7 +52,7 @@ def show(path: Path, as_json: bool) -> None:
 
 
 def _answers(graph: Graph) -> dict[str, list[int]]:
-    """The sides of each answer to one picture, by its name."""
+    """The shape of each output for one image, by name."""
     shapes = {name: (c, h, w) for name, (h, w, c) in ((name, graph.buffers[name].shape) for name in graph.outputs)}
     empty = graph.answered(lambda name: np.broadcast_to(np.float32(0), (1, *shapes[name])))
     return {name: list(array.shape[1:]) for name, array in named(empty)}
@@ -116,12 +116,12 @@ def _print(path: Path, shape: tuple[int, int, int], costs: PackedCosts) -> None:
 
 
 def why_not_smaller(costs: PackedCosts) -> list[str]:
-    """What the bytes of the file are spent on besides bits."""
+    """What the file contains besides bits."""
     bits, file = costs.total("bit_bytes"), costs.file_bytes
     twin = costs.total("float_bytes")
     lines = [
-        f"The file has {as_size(file)}, its float twin {as_size(twin)}: {twin / file:.1f}× smaller. "
-        f"Bits alone would be 32×, and they are {bits / file:.1%} of the file."
+        f"The file has {as_size(file)} and its float twin {as_size(twin)}: it is {twin / file:.1f}× smaller. "
+        f"Bits alone would make it 32× smaller, but they are only {bits / file:.1%} of the file."
     ]
     parts = [(f"{each.name} ({each.bits}-bit weights)", each.bytes) for each in costs.operations if each.bits > 1]
     affines = sum(each.bytes - each.bit_bytes for each in costs.operations if each.bits <= 1)
@@ -131,12 +131,12 @@ def why_not_smaller(costs: PackedCosts) -> list[str]:
 
 
 def why_not_faster(costs: PackedCosts) -> list[str]:
-    """What the time is spent on besides multiplying bits, and where bits are slower than they could be."""
+    """What takes time besides multiplying bits, and where bits are slower than they could be."""
     lines = []
     if floats := [each for each in costs.operations if each.bits > 1]:
         share, macs = costs.share_of_time(floats), sum(each.macs for each in floats) / costs.total("macs")
         lines.append(
-            f"{plural(len(floats), 'layer')} stayed float or int8: {macs:.1%} of the multiply-adds, {share:.1%} of the "
+            f"{plural(len(floats), 'layer')} in float or int8: {macs:.1%} of the multiply-adds, {share:.1%} of the "
             f"time ({_slowest(costs, floats)}). Without them it would be {1 / max(1 - share, 1e-3):.2f}× faster."
         )
     if others := [each for each in costs.operations if each.bits == 0]:
@@ -151,13 +151,13 @@ def why_not_faster(costs: PackedCosts) -> list[str]:
     if narrow := [each for each in binary if min(each.weight[:2]) < NARROW]:
         speed = sum(each.macs for each in narrow) / sum(each.seconds for each in narrow) / 1e9
         lines.append(
-            f"{plural(len(narrow), 'binary layer')} with fewer than {NARROW} channels on one side leave vector units "
-            f"idle: {speed:.0f} GMAC/s, {costs.share_of_time(narrow):.1%} of the time."
+            f"{plural(len(narrow), 'binary layer')} with fewer than {NARROW} input or output channels cannot fill the "
+            f"vector units: {speed:.0f} GMAC/s, {costs.share_of_time(narrow):.1%} of the time."
         )
     if centring := [each for each in costs.operations if each.name in costs.centred]:
         lines.append(
-            f"Centring: {plural(len(centring), 'sign')} after subtracting the mean of a picture, known only when all "
-            f"of it is. So packing is a step of its own: {costs.share_of_time(centring):.1%} of the time."
+            "Centring needs the mean of the whole image before signs can be packed, so packing is a separate step in "
+            f"{plural(len(centring), 'layer')}: {costs.share_of_time(centring):.1%} of the time."
         )
     return lines
 

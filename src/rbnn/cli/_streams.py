@@ -1,4 +1,4 @@
-"""Streams that are closed or full: a command does its work all the same."""
+"""Closed or full standard streams: a command does its work regardless."""
 
 import io
 import os
@@ -7,8 +7,8 @@ from contextlib import suppress
 
 
 def open_missing() -> None:
-    """Gives what the caller closed (``>&-``) to nobody: else the next file that is opened would get its number, and
-    with it whatever is printed."""
+    """Opens the null device for every stream that the caller closed (``>&-``).  Otherwise the next file that is opened
+    would get the stream's number and receive everything that is printed."""
     for handle in (0, 1, 2):
         try:
             os.fstat(handle)
@@ -23,6 +23,6 @@ def open_missing() -> None:
 
 
 def say(sentence: str) -> None:
-    """To stderr.  A disk that is full there keeps nobody from going on, nor changes the exit code."""
+    """Print to stderr.  A full disk behind it neither stops the command nor changes the exit code."""
     with suppress(OSError, ValueError):
         print(sentence, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`rbnn bench`: time a packed network beside other engines, or the kernels by themselves."""
+"""`rbnn bench`: compare the speed of a packed network with other engines, or time the kernels alone."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from rbnn.text import as_shape, as_size, plural
 class Bench:
     """Time a packed network and its alternatives, taking turns in one process: the float twin in float32 and in int8 on
     torch, ONNX Runtime and OpenVINO, and OpenVINO's binary convolution, whose sums are checked. With --kernels, time
-    the binary kernels instead: one 3×3 layer at a time, beside the peak rate of this core.
+    the binary kernels instead: one 3×3 layer at a time, compared with the peak rate of this core.
 
     Example: rbnn bench net.rbnn --against onnxruntime,openvino
     """
@@ -34,7 +34,7 @@ class Bench:
     against: str = "torch,onnxruntime,openvino"
     """Engines to compare with, separated by commas. "" compares with none."""
     kernels: bool = False
-    """Time binary convolutions by themselves, on every instruction set that this machine supports."""
+    """Time binary convolutions alone, on every instruction set that this machine supports."""
     threads: int = 1
     """Number of threads."""
     batch: int = 1
@@ -42,15 +42,15 @@ class Bench:
     seconds: float = 0.5
     """Seconds to spend on each engine or layer."""
     json: bool = False
-    """Print JSON.  Of a network: net, bytes, float_bytes (of the float twin), kernels, threads, batch, input,
-    contenders (engine, numbers, pictures: float32 or uint8, what it was given, best_ms, median_ms, calls, ratio: its
-    best time over ours), openvino_binary (layers, exact, largest_difference) or null, left_out."""
+    """Print JSON.  For a network: net, bytes, float_bytes (of the float twin), kernels, threads, batch, input,
+    contenders (engine, numbers, pictures: the type of its input, float32 or uint8; best_ms, median_ms, calls, ratio:
+    its best time divided by ours), openvino_binary (layers, exact, largest_difference) or null, left_out."""
 
 
 def run(options: Bench) -> None:
     """Measure and print."""
     if options.kernels == (options.net is not None):
-        raise ConfigError("say what to measure: rbnn bench NET, or rbnn bench --kernels")
+        raise ConfigError("expected either a network or --kernels: run `rbnn bench NET` or `rbnn bench --kernels`")
     if not (0 < options.seconds <= 60 and 1 <= options.threads <= 1024 and 1 <= options.batch <= 4096):
         raise ConfigError("seconds must be above 0 and at most 60, threads 1 to 1024, batch 1 to 4096")
     if options.net is None:
@@ -116,7 +116,7 @@ def _network(options: Bench, path: Path) -> None:
 
 @contextmanager
 def _as_packed(path: Path) -> Iterator[Path]:
-    """The packed file of a network, which for a checkpoint is there for a moment only."""
+    """The packed file of a network.  For a checkpoint it is a temporary file."""
     if is_packed(path):
         yield path
         return
@@ -135,27 +135,29 @@ def _as_packed(path: Path) -> Iterator[Path]:
 
 def _print(answer: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    batch, threads = plural(answer["batch"], "picture"), plural(answer["threads"], "thread")
+    batch, threads = plural(answer["batch"], "image"), plural(answer["threads"], "thread")
     size = as_shape(answer["input"])
     table = Table(title=f"{escape(answer['net'])}: {batch} of {size}, {threads}, {answer['kernels']} kernels")
     for heading in ("engine", "numbers"):
         table.add_column(heading)
-    for heading in ("best ms", "median ms", "time against ours"):
+    for heading in ("best ms", "median ms", "time / ours"):
         table.add_column(heading, justify="right")
     for row in answer["contenders"]:
         ratio = "" if row["engine"] == "rbnn" else f"{row['ratio']:.2f}×"
         table.add_row(row["engine"], row["numbers"], f"{row['best_ms']:.3f}", f"{row['median_ms']:.3f}", ratio)
     console.print(table)
     if answer["contenders"][0]["pictures"] == "uint8":
-        console.print("rbnn was given pictures of bytes, which its first layer takes; the others the same as float32.")
+        console.print(
+            "rbnn got images as bytes, because its first layer takes bytes. The other engines got them as float32."
+        )
     console.print(
-        f"{as_size(answer['bytes'])}, the float twin {as_size(answer['float_bytes'])}: "
-        f"{answer['float_bytes'] / answer['bytes']:.1f}× smaller."
+        f"The file has {as_size(answer['bytes'])} and the float twin {as_size(answer['float_bytes'])}: "
+        f"it is {answer['float_bytes'] / answer['bytes']:.1f}× smaller."
     )
     if binary := answer["openvino_binary"]:
         console.print(
-            f"OpenVINO's binary convolution gives the oracle's sums in {binary['exact']} of {binary['layers']} layers; "
-            f"its answers differ from ours by at most {binary['largest_difference']:.2g}."
+            f"OpenVINO's binary convolution gives exact sums in {binary['exact']} of {binary['layers']} layers. "
+            f"Its outputs differ from ours by at most {binary['largest_difference']:.2g}."
         )
     for sentence in answer["left_out"]:
         console.print(sentence, markup=False)

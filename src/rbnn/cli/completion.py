@@ -32,9 +32,9 @@ class Words:
 
     summary: str
     flags: dict[str, list[str]] = field(default_factory=dict)
-    """Each flag with the values that it takes, where those are few."""
+    """Each flag with the values that it takes, if there are only a few."""
     names: list[str] = field(default_factory=list)
-    """What its first argument may be called, beside a file."""
+    """Names that its first argument may be, besides a file."""
 
 
 def run(options: Completion) -> None:
@@ -44,7 +44,7 @@ def run(options: Completion) -> None:
 
 
 def collect() -> dict[str, Words]:
-    """Every command.  One that needs a package that is not installed has no flags."""
+    """Every command.  A command that needs a missing package has no flags."""
     from rbnn.cli import commands, summary
 
     known = {name: Words(summary(path)) for name, path in commands().items()}
@@ -78,7 +78,7 @@ def _add_fields(words: Words, options: type) -> None:
 
 
 def _values() -> dict[str, list[str]]:
-    """Names that fields of a training run take: any word as far as its type says."""
+    """Names for the fields of a training run whose type is just a string."""
     from rbnn import data
     from rbnn.methods import method_names
     from rbnn.models import model_names
@@ -87,7 +87,7 @@ def _values() -> dict[str, list[str]]:
 
 
 def _names(command: str) -> Iterable[str]:
-    """What the first argument of a command may be called."""
+    """Names that the first argument of a command may be."""
     from rbnn import data
     from rbnn.packed import pretrained
 
@@ -109,7 +109,7 @@ def _names(command: str) -> Iterable[str]:
 
 
 def _bash(known: dict[str, Words], zsh: bool) -> str:
-    """For bash, and for zsh by its emulation of bash's completion."""
+    """For bash, and for zsh through its emulation of bash completion."""
     lines = ["# Completion of rbnn, made by `rbnn completion`."]
     if zsh:
         lines += ["autoload -U +X compinit && compinit", "autoload -U +X bashcompinit && bashcompinit"]

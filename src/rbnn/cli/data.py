@@ -22,10 +22,10 @@ class Data:
 
 
 def run(options: Data) -> None:
-    """Have the set and say where it is."""
+    """Get the data set and say where it is."""
     found = data.obtain(options.name, options.dir)
     where = f" in {found.path}" if found.path else ""
     print(
         f"{found.name} {found.how}{where}: verified, "
-        f"{found.train:,} training and {found.test:,} test pictures in {len(found.classes)} classes"
+        f"{found.train:,} training and {found.test:,} test images in {len(found.classes)} classes"
     )

@@ -19,11 +19,11 @@ PURPOSES = {
     "bench": "compare with other engines: bench",
     "examples": "run the examples with other training loops",
 }
-"""What the packages of each extra are for; "" are those that every installation brings."""
+"""What the packages of each extra are for; "" stands for those that every installation has."""
 VARIABLES = ("RBNN_KERNELS", "RBNN_MOST_WORK", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 """Environment variables that change what rbnn does."""
 TRIED = "resnet20-bireal-digits"
-"""The network that every instruction set has to answer alike."""
+"""The network for which all instruction sets must give the same outputs."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,10 @@ def run(options: Doctor) -> None:
         _print(found)
     wrong = [each["name"] for each in found["kernels"] if each["same_answers"] is False]
     if wrong:
-        raise RbnnError(f"the kernels {', '.join(wrong)} give other answers than the portable ones: do not use them")
+        raise RbnnError(
+            f"the kernels {', '.join(wrong)} give wrong results: "
+            "choose others with the environment variable RBNN_KERNELS"
+        )
 
 
 def examine() -> dict[str, Any]:
@@ -77,7 +80,7 @@ def examine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The name that the processor gives itself, or else its architecture."""
+    """The processor's name, or its architecture if it does not report a name."""
     try:
         found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     except OSError:
@@ -86,7 +89,7 @@ def _processor() -> str:
 
 
 def _kernels() -> list[dict[str, Any]]:
-    """Every instruction set that is compiled in, best first, and whether it answers as the portable one does."""
+    """Every compiled instruction set, best first, and whether its outputs equal those of the portable kernels."""
     import numpy as np
 
     from rbnn import _core
@@ -99,7 +102,7 @@ def _kernels() -> list[dict[str, Any]]:
         expected = session(images)
 
     def same(name: str) -> bool:
-        """Float sums are rounded in another order, which in a few images turns a sign at a near-tie."""
+        """Float sums are added in another order, which flips a sign near its threshold in a few images."""
         differences = np.abs(Session(path, kernels=name)(images) - expected).max(1)
         return bool((differences < 1e-4).mean() > 0.9)
 
@@ -110,7 +113,7 @@ def _kernels() -> list[dict[str, Any]]:
 
 
 def _packages() -> list[dict[str, Any]]:
-    """Each package that rbnn asks for, by extra: its version here and what is wrong with it."""
+    """Each package that rbnn requires, by extra: its installed version and what is wrong with it."""
     asked: dict[str, dict[str, Any]] = {}
     for line in metadata.requires("rbnn") or []:
         requirement, _, condition = line.partition(";")  # torch>=2.4; extra == "train"
@@ -130,7 +133,7 @@ def _packages() -> list[dict[str, Any]]:
 
 
 def _lacking(packages: list[dict[str, Any]], extra: str) -> list[dict[str, Any]]:
-    """What an extra needs and does not find: its own packages, and those of the extras that it includes."""
+    """What an extra is missing: its own packages, and those of the extras that it includes."""
     asked = metadata.requires("rbnn") or []
     inside = [re.match(rf"rbnn\[([\w,]+)\]\s*;.*extra\s*==\s*['\"]{extra}['\"]", line) for line in asked]
     included = {name for each in inside if each for name in each[1].split(",")}
@@ -145,7 +148,7 @@ def _version(name: str) -> str | None:
 
 
 def _trouble(version: str | None, needed: str) -> str | None:
-    """Missing, older than needed, or nothing."""
+    """Missing, older than needed, or None."""
     if version is None:
         return "missing"
     least = re.search(r">=\s*([\d.]+)", needed)
@@ -162,11 +165,13 @@ def _print(found: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from rbnn.text import plural
+
     console = Console(highlight=False, soft_wrap=True)
     facts = {
         "rbnn": f"{found['rbnn']}, Python {found['python']} ({found['executable']})",
         "system": found["system"],
-        "processor": f"{found['processor']}, {found['cores']} cores usable",
+        "processor": f"{found['processor']}, {plural(found['cores'], 'usable core')}",
     }
     for name, value in found["variables"].items():
         facts[name] = value
@@ -175,8 +180,8 @@ def _print(found: dict[str, Any]) -> None:
     sets = Table("instruction set", "this machine", "answers")
     for each in found["kernels"]:
         chosen = ", chosen" if each["name"] == found["chosen"] else ""
-        answers = {True: "as the portable ones", False: "WRONG", None: "–"}[each["same_answers"]]
-        sets.add_row(each["name"], ("runs it" if each["supported"] else "cannot run it") + chosen, answers)
+        answers = {True: "same as portable", False: "WRONG", None: "–"}[each["same_answers"]]
+        sets.add_row(each["name"], ("supported" if each["supported"] else "not supported") + chosen, answers)
     console.print(sets)
     table = Table("package", "version", "needed for")
     for each in found["packages"]:

@@ -42,17 +42,16 @@ def run(options: Eval) -> None:
 
         data = pretrained.card(str(options.net)).data
     options = replace(options, net=net, data=data)
-    found, count, name = _packed(options) if is_packed(options.net) else _trained(options)
+    found, tests = _packed(options) if is_packed(options.net) else _trained(options)
+    count, name, classes = len(tests), tests.name, len(tests.classes)
     if options.json:
         print(json.dumps({"top1": round(found["top1"], 4), "top5": round(found["top5"], 4)}))
     else:
-        print(
-            f"{options.net} on {count:,} test images of {name}: "
-            f"top-1 {found['top1']:.2f} %, top-5 {found['top5']:.2f} %"
-        )
+        accuracy = f"top-1 {found['top1']:.2f} %" + (f", top-5 {found['top5']:.2f} %" if classes > 5 else "")
+        print(f"{options.net} on {count:,} test images of {name}: {accuracy}")
 
 
-def _trained(options: Eval) -> tuple[dict[str, float], int, str]:
+def _trained(options: Eval) -> "tuple[dict[str, float], ImageSet | FolderSet]":
     import torch
 
     from rbnn.training.batches import Batches
@@ -63,41 +62,47 @@ def _trained(options: Eval) -> tuple[dict[str, float], int, str]:
     network = load_network(options.net)
     contract = network.contract
     tests = _tests(options, options.data or network.config.data, contract.classes, contract.channels)
-    tests = replace(tests, mean=contract.mean, std=contract.std)  # as in its training, wherever that was
+    tests = replace(
+        tests, mean=contract.mean, std=contract.std
+    )  # normalised as in its training, whatever the data set's own values are
     here = Processes(0, 1, choose_device(options.device))
     batches = Batches(tests, options.batch_size, train=False, seed=0, image_size=contract.image_size, workers=2)
     model = network.model.to(here.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     found = evaluate(model, batches, here)
     if not isfinite(found["loss"]):
-        raise CheckpointError(f"{options.net} gives answers that are not finite: its weights overflow")
-    return found, len(tests), tests.name
+        raise CheckpointError(f"the outputs of {options.net} are not finite: its weights are too large")
+    return found, tests
 
 
-def _packed(options: Eval) -> tuple[dict[str, float], int, str]:
+def _packed(options: Eval) -> "tuple[dict[str, float], ImageSet | FolderSet]":
     from rbnn.packed.evaluate import evaluate
     from rbnn.packed.prediction import normalisation, picture_side
     from rbnn.packed.session import Session
 
     if options.device not in ("auto", "cpu"):
-        raise ConfigError(f"device {options.device!r} is not to be had here: a packed file runs on the CPU")
+        raise ConfigError(
+            f"device {options.device!r} is not available for packed files, which run on the CPU: leave out --device"
+        )
     if options.batch_size < 1:
-        raise ConfigError(f"batch_size should be positive, not {options.batch_size}")
+        raise ConfigError(f"batch_size must be at least 1, got {options.batch_size}")
     session = Session(options.net, threads=cores())
     side = picture_side(session.graph, options.net)
     if not options.data:
-        raise ConfigError(f"{options.net} does not know its data set: add --data NAME")
+        raise ConfigError(f"{options.net} does not record its data set: add --data NAME")
     names = session.classes or tuple(map(str, range(session.graph.buffers[session.graph.outputs[0]].shape[2])))
     tests = _tests(options, options.data, names, session.input_shape[0], named=bool(session.classes))
     if isinstance(tests, ImageSet) and tests.image_size != side:
-        raise DataError(f"{options.net} takes pictures of {side}×{side}, those of {tests.name} have {tests.image_size}")
+        raise DataError(
+            f"{options.net} takes images of {side}×{side}, got {tests.image_size}×{tests.image_size} in {tests.name}"
+        )
     normalised = normalisation(session.graph, options.net)
-    return evaluate(session, tests, *normalised, options.batch_size), len(tests), tests.name
+    return evaluate(session, tests, *normalised, options.batch_size), tests
 
 
 def _tests(
     options: Eval, name: str, classes: tuple[str, ...], channels: int, named: bool = True
 ) -> ImageSet | FolderSet:
-    """The test set, if it is one that the network has been trained for: the same classes, or as many without names.
+    """The test set, if the network was trained for its classes (or for as many classes, if the network has no names).
     Labels are numbered as the network numbers its classes."""
     import numpy as np
 
@@ -109,8 +114,10 @@ def _tests(
         tests = replace(tests, classes=classes, labels=places[tests.labels])
     same = tests.classes == classes if named else len(tests.classes) == len(classes)
     if not same or tests.channels != channels:
+        count = "classes with other names" if len(tests.classes) == len(classes) else f"{len(tests.classes)} classes"
+        has = count if tests.channels == channels and not same else f"{count} of {tests.channels}-channel images"
         raise DataError(
-            f"{options.net} knows {len(classes)} classes of {channels}-channel pictures; {name} has others: "
-            "choose the data set that it was trained on"
+            f"{options.net} expects {len(classes)} classes of {channels}-channel images, but {name} has {has}: choose "
+            "the data set that it was trained on"
         )
     return tests

@@ -56,14 +56,14 @@ class Export:
     json: bool = False
     """Print JSON with the keys path, bytes, pictures (test or random), images, binary_layers, float_layers, signs,
     near_ties (signs that differ), images_with_near_ties, largest_difference, answer_difference,
-    changed_by_int8 (pictures), beside (what it was compared with) and layers (name, kind, difference, signs,
-    near_ties); under the keys onnx and qonnx the same of those files."""
+    changed_by_int8 (images), beside (what it was compared with) and layers (name, kind, difference, signs,
+    near_ties). The keys onnx and qonnx hold the same for those files."""
 
 
 def run(options: Export) -> None:
-    """Export and say what came of it."""
+    """Export and print the report."""
     if not 1 <= options.images <= 100:
-        raise ConfigError(f"--images takes 1 to 100, got {options.images}")
+        raise ConfigError(f"--images must be 1 to 100, got {options.images}")
     _check_places(options)
     path = find_net(options.net)
     if options.output is None and is_packed(path):
@@ -78,16 +78,16 @@ def run(options: Export) -> None:
 
 
 def _check_places(options: Export) -> None:
-    """Before anything is said about pictures."""
+    """Runs before anything is printed about images."""
     places = [each for each in (options.output, options.onnx, options.qonnx) if each is not None]
     if not places:
-        raise ConfigError("name a file to write: -o FILE, --onnx FILE or --qonnx FILE")
+        raise ConfigError("no output file given: add -o FILE, --onnx FILE or --qonnx FILE")
     if len({os.path.realpath(each) for each in places}) < len(places):
-        raise ConfigError("-o, --onnx and --qonnx write different files: give each a name of its own")
+        raise ConfigError("-o, --onnx and --qonnx name the same file: give each its own name")
     if options.free_size and options.output is None:
-        raise ConfigError("--free-size is for the packed file: name it with -o FILE")
+        raise ConfigError("--free-size applies to the packed file: add -o FILE")
     if options.output is not None:
-        refuse_packed(options.net, "export takes a run directory or checkpoint, and a packed one without -o")
+        refuse_packed(options.net, "-o takes a run directory or checkpoint; --onnx and --qonnx also take a packed file")
     if len(places) > (options.output is not None):
         from rbnn.translating.onnx_file import need_packages
 
@@ -101,13 +101,15 @@ def _from_packed(options: Export, path: Path) -> "dict[str, ExportReport]":
     from rbnn.translating.onnx_file import noise
 
     if "int8" in (options.stem, options.float_layers):
-        raise ConfigError(f"{options.net} is packed already: --stem and --float-layers are for a run or checkpoint")
+        raise ConfigError(
+            f"{options.net} is already packed: --stem and --float-layers apply only to a run directory or checkpoint"
+        )
     graph = packfile.read(path)
     return _write_onnx(options, graph, noise(graph, options.images))
 
 
 def _from_checkpoint(options: Export) -> "tuple[str, dict[str, ExportReport]]":
-    """Which pictures were compared, and what came of each file."""
+    """Which images were used for the comparison, and the report of each file."""
     import rbnn
     from rbnn.exporting import packed
     from rbnn.packed import file as packfile
@@ -139,7 +141,7 @@ def _write_onnx(options: Export, graph: "Graph", images: "NDArray[np.float32]") 
 
 
 def _pictures(options: Export, network: "Network") -> "tuple[str, Tensor]":
-    """Test pictures of the network's own data set; random ones where its files are not at hand."""
+    """Test images from the network's own data set, or random images if its files are not available."""
     import numpy as np
     import torch
 
@@ -153,7 +155,7 @@ def _pictures(options: Export, network: "Network") -> "tuple[str, Tensor]":
         tests = data.load(network.config.data, options.data_dir, "test")
     except DataError:
         print(
-            f"no test pictures of {network.config.data} under {options.data_dir}: comparing on random ones",
+            f"no test images of {network.config.data} in {options.data_dir}: comparing on random images",
             file=sys.stderr,
         )
         shape = count, contract.image_size, contract.image_size, contract.channels

@@ -1,5 +1,5 @@
 """`rbnn import`: convert a checkpoint that the paper's authors published."""
-# ruff: noqa: N999  (a file is called like its command)
+# ruff: noqa: N999  (a file is named after its command)
 
 import json
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Import:
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """The checkpoint to write."""
     model: str = ""
-    """Name of the network (`rbnn models`), if the file does not tell it."""
+    """Name of the network (`rbnn models`), if the file does not contain it."""
     data_dir: Path | None = None
     """Image folder with train/<class>/ and val/<class>/, whose folders name the classes of an ImageNet network."""
     json: bool = False
@@ -32,7 +32,7 @@ class Import:
 
 
 def run(options: Import) -> None:
-    """Import and say what it is."""
+    """Import and print what it is."""
     from rbnn import data
     from rbnn.importing.authors_release import import_checkpoint
 
@@ -46,6 +46,6 @@ def run(options: Import) -> None:
     if options.json:
         print(json.dumps({"model": found.config.model, "classes": count, "path": str(options.output)}))
         return
-    print(f"{options.checkpoint} is a {found.config.model} for {count} classes, now in {options.output}")
+    print(f"{options.checkpoint} is a {found.config.model} for {count} classes; it was converted to {options.output}")
     if found.contract.classes[:2] == ("0", "1"):
-        print("its classes have numbers for names: --data-dir takes them from a folder of pictures")
+        print("Its classes are named by numbers; --data-dir takes their names from an image folder.")

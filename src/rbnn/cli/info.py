@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from rbnn.costs.model import Costs
 
 WIDTH = 100
-"""Columns of the table where the terminal does not say."""
+"""Width of the table in columns when the terminal does not report one."""
 
 OTHER_COLUMNS = 74
-"""What the columns beside the name take in the networks that come with rbnn."""
+"""Width of all columns except the name, for the networks that come with rbnn."""
 
 
 @dataclass(frozen=True)
 class Info:
     """Show each layer of a network: shape, bits, parameters, 1-bit and float multiply-accumulates (MACs) for one image,
-    and bytes when deployed. The totals stand beside those of the float twin, with what keeps the network from being
-    smaller.
+    and bytes when deployed. The totals are compared with those of the float twin, with what keeps the network from
+    being smaller.
 
     In a deployed network, bits are packed, batch norms are folded into one affine per channel (8 bytes), and every
     other parameter takes 4 bytes. A method with several planes of signs (abc-net, dorefa with more bits) has the bytes
@@ -82,7 +82,7 @@ def run(options: Info) -> None:
 
 
 def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]":
-    """The network, its name and method, and the shape of one picture."""
+    """The network, its name and method, and the shape of one image."""
     from rbnn.errors import CheckpointError, UnknownName
     from rbnn.models import MODELS, create_model, model_names
     from rbnn.packed import pretrained
@@ -97,8 +97,8 @@ def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]
         return model, options.net, method, (3, size, size)
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
-            raise CheckpointError(f"there is no run directory or checkpoint {path}")
-        raise UnknownName("network (neither a file nor one of ours)", options.net, [*MODELS, *pretrained.names()])
+            raise CheckpointError(f"run directory or checkpoint {path} does not exist")
+        raise UnknownName("network or file", options.net, [*MODELS, *pretrained.names()])
     _refuse_description(options, path)
     network = load_network(path)
     contract = network.contract
@@ -111,8 +111,8 @@ def _refuse_description(options: Info, path: Path) -> None:
 
     if options.method or options.classes or (options.activation, options.shortcut) != ("hardtanh", "own"):
         raise ConfigError(
-            f"{path} has its method and classes: --method, --classes, --activation and --shortcut go with a network "
-            "by name"
+            f"{path} records its method and classes: --method, --classes, --activation and --shortcut apply only to "
+            "the name of a network"
         )
 
 
@@ -137,7 +137,7 @@ def _print(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> No
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
-    title = f"{name}, {method}, for one picture of {as_shape(shape)}"
+    title = f"{name}, {method}, for one image of {as_shape(shape)}"
     table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     columns = ["layer", "kind", "weight", "output", "bits", "params", "1-bit\nMACs", "float\nMACs", "bytes"]
     left_out: set[str] = set() if console.width >= WIDTH - 5 else {"kind", "params"}
@@ -171,11 +171,11 @@ def _print(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> No
 def _summary(found: "Costs") -> list[str]:
     macs = as_count(found.binary_macs + found.float_macs)
     if not any(layer.bits == 1 for layer in found.layers):
-        lines = [f"Deployed {as_size(found.bytes)}, {macs} MACs, all of it float."]
+        lines = [f"Deployed {as_size(found.bytes)}, {macs} MACs, all in float."]
     else:
         lines = [
             f"Deployed {as_size(found.bytes)}, the float twin {as_size(found.float_bytes)}: {found.bytes_ratio:.1f}× "
-            f"smaller. 1-bit: {100 * found.binary_mac_share:.1f} % of {macs} MACs."
+            f"smaller. {100 * found.binary_mac_share:.1f} % of {macs} MACs are 1-bit."
         ]
         parts = found.float_parts()
         shares = [f"{part} {100 * share:.1f} %" for part, _, share in parts[:5]]
@@ -184,10 +184,10 @@ def _summary(found: "Costs") -> list[str]:
         lines.append(f"What keeps it from being smaller, by share of its bytes: {', '.join(shares)}.")
     if found.training_only:
         lines.append(
-            f"Gone at export: the latent floats behind the bits and {found.training_only:,} numbers of the method "
-            "(rotations, β; scales go into the affines)."
+            f"The export drops the latent float weights and {found.training_only:,} numbers of the method (rotations "
+            "and β; scales are folded into the affines)."
         )
     uncalled = [layer.name for layer in found.layers if not layer.calls]
     if uncalled:
-        lines.append(f"Never called by the forward pass, so without MACs here: {', '.join(uncalled)}.")
+        lines.append(f"Not called in the forward pass, so without MACs: {', '.join(uncalled)}.")
     return lines

@@ -55,8 +55,8 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def _in_recipes(name: str) -> list[dict[str, Any]]:
-    """Where our recipes use the method otherwise than its paper: recipe, option, value, and the reason that the recipe
-    gives behind it."""
+    """Where our recipes use an option differently from the method's paper: recipe, option, value, and the reason that
+    the recipe gives."""
     from rbnn.methods import differences
     from rbnn.training.config import bundled_recipes, read_recipe
 

@@ -45,7 +45,7 @@ def _known(as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("model", "pictures", "what it is")
+    table = Table("model", "images", "what it is")
     for row in rows:
         origin = f" (from {row['imported_from']})" if row["imported_from"] else ""
         table.add_row(row["name"], f"{row['image_size']}×{row['image_size']}", f"{row['summary']}{origin}")

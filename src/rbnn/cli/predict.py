@@ -32,7 +32,7 @@ class Predict:
     top: int = 5
     """Number of classes to show."""
     output: Path | None = None
-    """Directory for the answers of a network that does not classify."""
+    """Directory for the outputs of a network that is not a classifier."""
     json: bool = False
     """Print JSON: a list of {"image": …, "top": [{"class": …, "index": …, "probability": …}, …]}, or of {"image": …,
     "answers": {name: shape}, "files": […]}."""
@@ -41,9 +41,9 @@ class Predict:
 def run(options: Predict) -> None:
     """Classify and print."""
     if not options.images:
-        raise ConfigError("no picture given: rbnn predict NET IMAGE…")
+        raise ConfigError("no images given: run `rbnn predict NET IMAGE…`")
     if options.top < 1:
-        raise ConfigError(f"top is at least 1, got {options.top}")
+        raise ConfigError(f"--top must be at least 1, got {options.top}")
     from rbnn.importing.opened import load
     from rbnn.packed.prediction import classifies
 
@@ -51,9 +51,7 @@ def run(options: Predict) -> None:
         if not classifies(session.graph):
             return _write(options, session)
         if options.output is not None:
-            raise ConfigError(
-                f"{options.net} sorts pictures into classes, it has nothing for --output {options.output}"
-            )
+            raise ConfigError(f"{options.net} is a classifier and writes no files: leave out --output {options.output}")
         seen = session.predict(options.images)
     answers = [
         {
@@ -72,13 +70,13 @@ def run(options: Predict) -> None:
 
 
 def _write(options: Predict, session: "Session") -> None:
-    """The answers of a network with maps or several tensors, as files."""
+    """Write the outputs of a network with maps or several tensors to files."""
     from rbnn.packed.maps import named, save
     from rbnn.packed.prediction import values_of
 
     if options.output is None:
         raise ConfigError(
-            f"{options.net} answers with maps or several tensors, not with classes: --output DIR is for them"
+            f"{options.net} returns maps or several tensors, not classes: add --output DIR to write them to files"
         )
     options.output.mkdir(parents=True, exist_ok=True)
     found = []
@@ -100,7 +98,7 @@ def _print(answers: list[dict[str, Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("picture", "class")
+    table = Table("image", "class")
     table.add_column("probability", justify="right")
     for answer in answers:
         for rank, found in enumerate(answer["top"]):

@@ -59,7 +59,7 @@ def _row(path: Path) -> dict[str, str | int]:
 
 
 def paragraphs(path: Path) -> list[str]:
-    """Of the comment at the top of a recipe, each as one line: first what it is for; ``Measured: …`` where we know."""
+    """The paragraphs of a recipe's first comment, each as one line: its purpose, and ``Measured: …`` if known."""
     head = re.match(r"(#[^\n]*\n)+", path.read_text(encoding="utf-8"))
     lines = head.group().splitlines() if head else []
     text = "\n".join(line.removeprefix("#").strip() for line in lines)
@@ -79,7 +79,7 @@ def _list(rows: list[dict[str, str | int]]) -> None:
     console = Console()
     console.print(table)
     console.print(
-        "The names with -cpu are short runs for a CPU; the other ones of cifar10 and imagenet are rows of the paper's "
-        "tables, with its epochs. `rbnn recipes NAME` shows one with its reasons.",
+        "Recipes whose names end in -cpu are short runs for a CPU. The other cifar10 and imagenet recipes are rows of "
+        "the paper's tables, with its epochs. `rbnn recipes NAME` prints a recipe with the reasons for its values.",
         highlight=False,
     )

@@ -40,7 +40,7 @@ class Report:
 def run(options: Report) -> None:
     """Read, measure, draw, write."""
     if not options.runs:
-        raise ConfigError("no run is given: name one or more run directories of `rbnn train`")
+        raise ConfigError("no runs given: name one or more run directories of `rbnn train`")
     for path in options.runs:
         refuse_packed(path, "name the run directory, and add --packed FILE to time it")
     check_place(options.output)  # before minutes of measuring

@@ -1,4 +1,4 @@
-"""`rbnn reproduce`: train the rows of a table and print the results beside the paper's."""
+"""`rbnn reproduce`: train the rows of a table and compare the results with the paper's."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from rbnn.reproduce.plan import Run
+from rbnn.text import plural
 from rbnn.training.config import KEY_VALUE, find_recipe, read_recipe
 
 
@@ -23,7 +24,7 @@ class Reproduce:
     weights.
 
     Each row is an ordinary run directory, OUT/METHOD-MODEL[-OPTION=VALUE...]/seed-N. A row that appears in two tables
-    is trained once. OUT/TABLE.md and OUT/TABLE.json show the results (mean and standard deviation over seeds) beside
+    is trained once. OUT/TABLE.md and OUT/TABLE.json show the results (mean and standard deviation over seeds) next to
     the paper's. Finished runs are kept. Ctrl-C saves checkpoints, and --resume continues from them.
 
     Examples: rbnn reproduce ablation --epochs 8 --seeds 0 1 --data-dir data
@@ -87,7 +88,9 @@ def run(options: Reproduce) -> None:
     table = read_table(path) if own else find_table(options.table)
     rows = table.chosen(options.rows)
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
-        raise ConfigError(f"seeds are one or more different numbers, got {' '.join(map(str, options.seeds)) or 'none'}")
+        raise ConfigError(
+            f"--seeds must be one or more different numbers, got {' '.join(map(str, options.seeds)) or 'none'}"
+        )
     choose_device(options.device)
     runner = Runner(options.jobs, options.threads or os.cpu_count() or 1)
     recipe = read_recipe(find_recipe(options.recipe)) if options.recipe else None
@@ -115,25 +118,27 @@ def run(options: Reproduce) -> None:
 
     write()
     if missing:
-        beside = f", {min(options.jobs, len(missing))} side by side" if len(missing) > 1 else ""
+        beside = f", {min(options.jobs, len(missing))} at a time" if len(missing) > 1 else ""
         print(
-            f"{len(missing)} to train{beside}: {budget.epochs} epochs of {budget.images:,} images each", file=sys.stderr
+            f"training {plural(len(missing), 'run')}{beside}: "
+            f"{plural(budget.epochs, 'epoch')} of {budget.images:,} images each",
+            file=sys.stderr,
         )
     try:
         with _Watch(missing) as watch:
             complaints = runner.train(missing, watch.look, lambda ended: write())
     except KeyboardInterrupt:
-        print("stopped; the same command with --resume continues", file=sys.stderr)
+        print("stopped; run the same command with --resume to continue", file=sys.stderr)
         raise
     failed |= {one.name: said for one, said in complaints}
     _show(options, write())
     if failed:
         name, said = next(iter(failed.items()))
-        raise TrainingError(f"{len(failed)} of {len(missing)} runs failed; {name}: {said}")
+        raise TrainingError(f"{len(failed)} of {plural(len(missing), 'run')} failed; {name}: {said}")
 
 
 class _Watch:
-    """A bar for each run that has begun, on stderr; a line for each epoch where that is not a terminal."""
+    """A progress bar on stderr for each run that has started, or a line per epoch if stderr is not a terminal."""
 
     def __init__(self, runs: list[Run]) -> None:
         console = Console(stderr=True)
@@ -171,7 +176,7 @@ class _Watch:
 
 
 def _epochs(one: Run) -> list[dict[str, Any]]:
-    """What the log says so far; nothing where it cannot be read: the run itself will complain."""
+    """What the log contains so far.  A log that cannot be read is empty here, and the run itself reports it."""
     from rbnn.errors import RbnnError
 
     try:
@@ -199,7 +204,7 @@ def _show(options: Reproduce, summary: dict[str, Any]) -> None:
         return
     heads, lines = cells(summary)
     shown = Table(title=summary["title"])
-    for number, head in enumerate(heads[:1] + heads[3:]):  # a row's name tells network and method
+    for number, head in enumerate(heads[:1] + heads[3:]):  # a row's name includes network and method
         shown.add_column(head, justify="right" if number else "left", no_wrap=not number)
     for line in lines:
         shown.add_row(*line[:1], *line[3:])

@@ -17,6 +17,7 @@ from rbnn import plugins
 from rbnn.cli._packed import refuse_packed
 from rbnn.cli._streams import say
 from rbnn.methods import against_paper
+from rbnn.text import plural
 from rbnn.training.checkpoint import LAST
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
 from rbnn.training.layer_measures import mean_measures
@@ -47,29 +48,29 @@ COLUMNS = {
     "flips": ("flips from start %", 100, 1),
     "epoch_flips": ("in last epoch %", 100, 1),
 }
-"""Of the table of binary layers, by measure: heading, factor, digits."""
+"""Columns of the table of binary layers, by measure: heading, factor, digits."""
 FIRST = os.environ.get("RANK", "0") == "0"
-"""Of several processes under torchrun, one talks."""
+"""Only one of several processes under torchrun prints."""
 
 
 def parse(words: list[str]) -> TrainConfig:
-    """The recipe comes first, if at all; the flags are the fields of the configuration, and those of ``--options``
-    change only the options that they name."""
+    """The first word is the recipe, if there is one.  Flags are the fields of the configuration; ``--options`` changes
+    only the options that it names."""
     default, options = TrainConfig(), dict[str, Any]()
     if words and not words[0].startswith("-"):
         recipe, *words = words
         found = find_recipe(recipe)
         default = read_recipe(found)
         if found.parent == Path(recipe):
-            default = replace(default, out=found.parent)  # the run is where it is now, whatever it was called at first
+            default = replace(default, out=found.parent)  # the run may have been moved since it wrote its configuration
         default, options = replace(default, options={}), default.options
     chosen = tyro.cli(TrainConfig, prog="rbnn train [RECIPE]", description=HELP, args=words, default=default)
-    # Options one by one: those of the recipe stay, unless they are of another method.
+    # Options are merged one by one; the recipe's options are dropped if they belong to another method.
     return replace(chosen, options=options | chosen.options) if chosen.method == default.method else chosen
 
 
 class Watch(Progress):
-    """A bar for the epoch and one for the run, on stderr; nothing where that is not a terminal."""
+    """Progress bars for the epoch and the run on stderr, if that is a terminal."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -89,7 +90,7 @@ class Watch(Progress):
         self.batch_size = config.batch_size
         self.steps, self.epochs = steps, config.epochs
         self.run = self.bars.add_task("run", total=config.epochs * steps, completed=epoch * steps + step, numbers="")
-        begins = epoch < config.epochs  # a run that is done has no further epoch to show
+        begins = epoch < config.epochs  # a finished run has no further epoch to show
         self.now = self.bars.add_task(f"epoch {epoch}", total=steps, completed=step, numbers="", visible=begins)
 
     def step(self, images: int, loss: float, top1: float) -> None:
@@ -110,14 +111,14 @@ class Watch(Progress):
             self.bars.update(self.now, visible=False)
 
     def notice(self, sentence: str) -> None:
-        with suppress(OSError):  # stderr may be full: no reason to end a run
+        with suppress(OSError):  # a full disk behind stderr is no reason to end a run
             self.bars.console.print(f"rbnn: {sentence}", soft_wrap=True, markup=False, highlight=False)
 
 
 def run(options: TrainConfig) -> None:
-    """Train, then say what came of it."""
+    """Train, then print the results."""
     if options.teacher is not None:
-        refuse_packed(options.teacher, "name the run directory or checkpoint that it was made from")
+        refuse_packed(options.teacher, "name the run directory or checkpoint that it was exported from")
     from rbnn.importing.network import open_network
 
     hints = {name: getattr(options, name) for name in ("method", "options", "activation", "shortcut")}
@@ -154,16 +155,23 @@ def report(config: TrainConfig, result: Result) -> None:
     if config.validation:
         accuracy = (
             f"accuracy on {config.validation:,} held-out training images {last['top1']:.2f} % (best "
-            f"{result.best_top1:.2f} %); test accuracy after the last epoch {last['last_test_top1']:.2f} %, "
-            f"top-5 {last['last_test_top5']:.2f} %"
+            f"{result.best_top1:.2f} %); test accuracy after the last epoch {last['last_test_top1']:.2f} %"
+            f"{_top5(result, last['last_test_top5'])}"
         )
     else:
-        accuracy = f"test accuracy {last['top1']:.2f} % (best {result.best_top1:.2f} %), top-5 {last['top5']:.2f} %"
+        best = f"(best {result.best_top1:.2f} %)"
+        accuracy = f"test accuracy {last['top1']:.2f} % {best}{_top5(result, last['top5'])}"
     console.print(
-        f"{config.model} {config.method} on {config.data}: {accuracy}, {config.epochs} epochs, run in {result.out}",
+        f"{config.model} {config.method} on {config.data}: {accuracy}, {plural(config.epochs, 'epoch')}, "
+        f"run in {result.out}",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _top5(result: Result, value: float) -> str:
+    """Nothing for up to five classes, where it is always 100 %."""
+    return f", top-5 {value:.2f} %" if result.classes > 5 else ""
 
 
 def _cell(value: float | None, factor: float, digits: int) -> str:

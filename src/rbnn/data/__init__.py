@@ -1,7 +1,6 @@
-"""Data sets by name, as NumPy bytes or lists of picture files. Never imports torch.
+"""Data sets by name, as NumPy bytes or lists of image files. Never imports torch.
 
-A set is one file with two functions, `load(directory, split)` and `obtain(directory)`, and one line in the
-table below.
+Each set is a file with two functions, `load(directory, split)` and `obtain(directory)`, and a line in the table below.
 """
 
 from importlib import import_module
@@ -34,17 +33,17 @@ def names() -> list[str]:
 
 
 def load(name: str, directory: Path | None, split: Split) -> ImageSet | FolderSet:
-    """One split of a data set whose files lie under `directory/NAME` or `directory`."""
+    """Load one split of a data set whose files are in `directory/NAME` or `directory`."""
     return _data_set(name).load(directory, split)
 
 
 def obtain(name: str, directory: Path) -> Obtained:
-    """Have the files of a data set under `directory`, verified; an error says which file to put where."""
+    """Get the verified files of a data set in `directory`. An error says which file to put where."""
     return _data_set(name).obtain(directory)
 
 
 def _data_set(name: str) -> _DataSet:
-    # Imported when asked for, so that `rbnn.data.preprocess` alone stays light on a device.
+    # Imported on demand, so that `rbnn.data.preprocess` alone loads quickly on a device.
     if name not in _MODULES:
         raise UnknownName("data set", name, _MODULES)
     return cast(_DataSet, import_module(f"rbnn.data.{_MODULES[name]}"))

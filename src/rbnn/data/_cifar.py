@@ -28,7 +28,7 @@ Records = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Cifar:
-    """What differs between the two sets."""
+    """The differences between the two sets."""
 
     name: str
     batches: Mapping[Split, tuple[str, ...]]
@@ -49,7 +49,7 @@ class Cifar:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     sha1: Mapping[str, str] = field(default_factory=dict)
-    """Of the records of a batch, where published."""
+    """SHA-1 of the records of a batch, if published."""
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,20 @@ def find(cifar: Cifar, directory: Path) -> Container | None:
 
 
 def load(cifar: Cifar, directory: Path | None, split: Split) -> ImageSet:
-    """Read one split from whatever container there is."""
+    """Read one split from the container that is found."""
     if directory is None:
-        raise DataError(f"{cifar.name} lies in files: name their directory with --data-dir DIR")
+        raise DataError(f"{cifar.name} is read from files: name their directory with --data-dir DIR")
     container = find(cifar, directory)
     if container is None:
         raise DataError(
-            f"no {cifar.name} under {directory}: run `rbnn data {cifar.name} --dir {directory}`, "
+            f"{cifar.name} was not found in {directory}: run `rbnn data {cifar.name} --dir {directory}`, "
             f"or put {next(iter(cifar.archives))} there"
         )
     return read(cifar, container, split)
 
 
 def obtain(cifar: Cifar, directory: Path) -> Obtained:
-    """Have the set under `directory`, verified: what is there, or else the official archive."""
+    """Get the verified set in `directory`: existing files, otherwise the official archive."""
     how = "was already there"
     container = find(cifar, directory)
     if container is None:
@@ -117,8 +117,8 @@ def _download(cifar: Cifar, directory: Path) -> Container:
         _files.download(f"{OFFICIAL}/{archive}", target, "md5", md5)
     except (DataError, OSError, HTTPException) as error:
         raise DataError(
-            f"{cifar.name} could not be fetched ({error}): put {archive} from {OFFICIAL}/cifar.html into "
-            f"{target.parent} and run this again"
+            f"{cifar.name} could not be downloaded ({error}): put {archive} from {OFFICIAL}/cifar.html into "
+            f"{target.parent} and run this command again"
         ) from None
     return Container(target, cifar.binary, pickled=False)
 
@@ -133,8 +133,8 @@ def read(cifar: Cifar, container: Container, split: Split) -> ImageSet:
     counts = np.bincount(labels, minlength=len(cifar.classes))
     if counts.min() != counts.max():
         raise DataError(
-            f"{container.path}: the {cifar.name} {split} split should have equally many pictures a class "
-            f"but has {counts.min()} to {counts.max()}; replace it by the published files"
+            f"{container.path}: expected equally many images per class in the {cifar.name} {split} split, got "
+            f"{counts.min()} to {counts.max()}; replace it with the published files"
         )
     planes = together[:, len(cifar.label_keys) :].reshape(-1, 3, IMAGE_SIZE, IMAGE_SIZE)
     return ImageSet(
@@ -150,7 +150,7 @@ def read(cifar: Cifar, container: Container, split: Split) -> ImageSet:
 
 
 def records(cifar: Cifar, container: Container, split: Split) -> dict[str, Records]:
-    """The records of each batch of a split, not yet checked against what the set should hold."""
+    """The records of each batch of a split, not yet checked."""
     files = {name + ("" if container.pickled else ".bin"): name for name in cifar.batches[split]}
     if container.is_archive:
         wanted = {f"{container.inside}/{file}": name for file, name in files.items()}
@@ -165,14 +165,12 @@ def parse(cifar: Cifar, raw: bytes, container: Container, file: str) -> Records:
     width = len(cifar.label_keys) + PIXELS
     if not container.pickled:
         if not raw or len(raw) % width:
-            raise DataError(
-                f"{where} should be whole records of {width} bytes but has {len(raw):,} bytes: fetch it again"
-            )
+            raise DataError(f"{where}: expected a multiple of {width} bytes, got {len(raw):,}; download it again")
         return np.frombuffer(raw, np.uint8).reshape(-1, width)
     batch = _unpickle.batch(raw, where)
     pixels = batch.get("data")
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXELS:
-        raise DataError(f"{where} should hold `data`, an array of {PIXELS} bytes a picture: fetch it again")
+        raise DataError(f"{where}: expected `data`, an array with {PIXELS} bytes per image; download it again")
     found = np.empty((len(pixels), width), np.uint8)
     found[:, len(cifar.label_keys) :] = pixels
     for column, key in enumerate(cifar.label_keys):
@@ -182,28 +180,28 @@ def parse(cifar: Cifar, raw: bytes, container: Container, file: str) -> Records:
             or len(labels) != len(pixels)
             or not all(isinstance(label, int) and 0 <= label < 256 for label in labels)
         ):
-            raise DataError(f"{where} should hold `{key}`, one small number a picture: fetch it again")
+            raise DataError(f"{where}: expected `{key}`, one small number per image; download it again")
         found[:, column] = labels
     return found
 
 
 def check_batch(cifar: Cifar, name: str, found: Records, split: Split, where: Path) -> None:
-    """Number of pictures, range of the labels and, where published, the checksum."""
+    """Check the number of images, the range of the labels and, if published, the checksum."""
     expected = cifar.pictures[split]
     if len(found) != expected:
-        raise DataError(f"{where}: {name} should hold {expected:,} pictures, not {len(found):,}: fetch it again")
+        raise DataError(f"{where}: expected {expected:,} images in {name}, got {len(found):,}; download it again")
     for column, count in enumerate(cifar.label_counts):
         largest = found[:, column].max()
         if largest >= count:
-            raise DataError(f"{where}: {name} should have labels below {count}, not {largest}: fetch it again")
+            raise DataError(f"{where}: expected labels below {count} in {name}, got {largest}; download it again")
     if name in cifar.sha1 and hashlib.sha1(found.data, usedforsecurity=False).hexdigest() != cifar.sha1[name]:
         raise DataError(
-            f"{where}: {name} is damaged (its SHA-1 is not the published one): delete it and fetch it again"
+            f"{where}: {name} is damaged (its SHA-1 is not the published one); delete it and download it again"
         )
 
 
 def _folder(cifar: Cifar, root: Path, name: str, ending: str) -> Path | None:
-    """`root/name`, or `root` itself when it holds every batch."""
+    """`root/name`, or `root` itself if it contains every batch."""
     if (root / name).is_dir():
         return root / name
     batches = [batch + ending for split in cifar.batches.values() for batch in split]
@@ -213,7 +211,9 @@ def _folder(cifar: Cifar, root: Path, name: str, ending: str) -> Path | None:
 def _bytes(path: Path) -> bytes:
     try:
         if (size := path.stat().st_size) > LARGEST_MEMBER:
-            raise DataError(f"{path} should be at most {LARGEST_MEMBER:,} bytes, not {size:,}: fetch it again")
+            raise DataError(f"{path}: expected at most {LARGEST_MEMBER:,} bytes, got {size:,}; download it again")
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): complete {path.parent}") from error
+        raise DataError(
+            f"{path} could not be read ({error.strerror}): make sure that {path.parent} is complete"
+        ) from error

@@ -1,4 +1,4 @@
-"""Files from elsewhere: checksums, archives and downloads that appear whole or not at all."""
+"""External files: checksums, archives and downloads that are complete or not there at all."""
 
 import hashlib
 import os
@@ -33,14 +33,14 @@ def checksum(path: Path, algorithm: str) -> str:
 
 
 def verify(path: Path, algorithm: str, expected: str) -> None:
-    """Refuse a file whose digest is not the published one; one that is far too large without reading it."""
+    """Refuse a file whose digest is not the published one.  A file that is far too large is not read."""
     if path.stat().st_size > LARGEST_FILE:
-        raise DataError(f"{path} is not the published file: it has more than {LARGEST_FILE:,} bytes; fetch it again")
+        raise DataError(f"{path} is not the published file: it has more than {LARGEST_FILE:,} bytes; download it again")
     found = checksum(path, algorithm)
     if found != expected:
         raise DataError(
-            f"{path} is not the published file: its {algorithm} should be {expected} but is {found}; "
-            "delete it and fetch it again"
+            f"{path} is not the published file: expected {algorithm} {expected}, got {found}; "
+            "delete it and download it again"
         )
 
 
@@ -58,7 +58,7 @@ def members(archive: Path, wanted: Collection[str], largest: int) -> Iterator[tu
                     continue
                 if member.size > largest:
                     raise DataError(
-                        f"{archive}: {member.name} should be at most {largest:,} bytes, not {member.size:,}"
+                        f"{archive}: expected at most {largest:,} bytes in {member.name}, got {member.size:,}"
                     )
                 file = tar.extractfile(member)
                 assert file is not None  # isfile() above
@@ -67,12 +67,12 @@ def members(archive: Path, wanted: Collection[str], largest: int) -> Iterator[tu
                 if not left:
                     return
     except BROKEN_ARCHIVE as error:
-        raise DataError(f"{archive} cannot be read ({error}): delete it and fetch it again") from error
-    raise DataError(f"{archive} lacks {', '.join(sorted(left))}: delete it and fetch it again")
+        raise DataError(f"{archive} could not be read ({error}); delete it and download it again") from error
+    raise DataError(f"{archive} does not contain {', '.join(sorted(left))}; delete it and download it again")
 
 
 def download(url: str, target: Path, algorithm: str, expected: str) -> None:
-    """Fetch `url` into `target`, verified; raises OSError when the network or the server does not answer."""
+    """Download `url` to `target` and verify it.  Raises OSError if the network or the server does not answer."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=".partial-", dir=target.parent)
     partial = Path(name)
@@ -88,7 +88,7 @@ def download(url: str, target: Path, algorithm: str, expected: str) -> None:
             os.fsync(file.fileno())
         found = checksum(partial, algorithm)
         if found != expected:
-            raise DataError(f"{url} gave another file than the published one ({algorithm} {found})")
+            raise DataError(f"{url} is not the published file ({algorithm} {found})")
         partial.chmod(0o644)
         partial.replace(target)
         sync_folder(target.parent)
@@ -98,7 +98,7 @@ def download(url: str, target: Path, algorithm: str, expected: str) -> None:
 
 def progress() -> "Progress":
     """A bar on stderr, silent when that is not a terminal."""
-    # Imported here: reading a data set must not need rich.
+    # Imported here, because reading a data set must not need rich.
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""What a data set is, once loaded: pictures as NumPy bytes, or the paths of picture files."""
+"""A loaded data set: images as NumPy bytes, or the paths of image files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,9 @@ class ImageSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     crop_padding: int
-    """Training crops are cut at random from the picture with this many zero pixels around it."""
+    """Training crops are cut at random from the image with this many zero pixels around it."""
     flip: bool
-    """Whether a mirrored picture still shows its class."""
+    """Whether a mirrored image still shows its class."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -41,7 +41,7 @@ class ImageSet:
 
 @dataclass(frozen=True, eq=False)
 class FolderSet:
-    """A set of picture files, decoded when needed; always seen as RGB."""
+    """A set of image files, decoded to RGB when needed."""
 
     name: str
     paths: tuple[Path, ...]
@@ -51,7 +51,7 @@ class FolderSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     image_size: int
-    """The side of the pictures that a network sees unless told otherwise."""
+    """The default size of the images that a network sees."""
     flip: bool = True
 
     def __len__(self) -> int:
@@ -64,14 +64,14 @@ class FolderSet:
 
 @dataclass(frozen=True)
 class Obtained:
-    """Where the files of a verified data set are, how they came there, and what they hold."""
+    """Where the files of a verified data set are, how they got there, and what they contain."""
 
     name: str
     path: Path | None
-    """None: the set lives inside an installed package."""
+    """None if the set is part of an installed package."""
     how: str
     """As the end of a sentence: "was downloaded"."""
     train: int
-    """Number of pictures."""
+    """Number of images."""
     test: int
     classes: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Read the pickles of the CIFAR archives without executing what they contain.
 
-A pickle is a program: it may name any function and have it called. Here the only names that resolve are those
-by which NumPy rebuilds an array of bytes, and each resolves to an inert stand-in of ours.
+A pickle is a program that may call any function by name. Here the only names that resolve are those with which NumPy
+rebuilds an array of bytes, and each resolves to an inert stand-in.
 """
 
 import io
@@ -25,11 +25,11 @@ class _DType:
         self.code = code.decode("latin1") if isinstance(code, bytes) else code
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and alignment: single bytes have neither."""
+        """Byte order and alignment, which single bytes do not have."""
 
 
 class _Array:
-    """Stands in for numpy.ndarray and its rebuilding function: becomes an array of bytes, or an error."""
+    """Stands in for numpy.ndarray and its rebuilding function; becomes an array of bytes or an error."""
 
     # Every stand-in is a class with __setstate__ and __slots__: the BUILD instruction then has nothing to
     # write to but an instance, and a hostile pickle cannot leave a changed stand-in behind.
@@ -43,7 +43,7 @@ class _Array:
             case (int(), tuple(shape), _DType(code="u1"), False | 0, bytes(raw)):
                 self.values = np.frombuffer(raw, np.uint8).reshape(shape)
             case _:
-                raise pickle.UnpicklingError("it holds an array that is not plain bytes")
+                raise pickle.UnpicklingError("it contains an array that is not plain bytes")
 
 
 _STAND_INS: dict[tuple[str, str], type] = {
@@ -59,7 +59,7 @@ class _Unpickler(pickle.Unpickler):
         try:
             return _STAND_INS[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no data file needs") from None
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which no data file needs") from None
 
 
 def batch(raw: bytes, where: str) -> dict[str, Any]:
@@ -69,18 +69,18 @@ def batch(raw: bytes, where: str) -> dict[str, Any]:
         # Written by Python 2: its strings are bytes.
         found = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
     except Exception as error:  # a damaged or hostile pickle can make the unpickler raise nearly anything
-        raise DataError(f"{where} was refused: {error}; replace it by the published file") from error
+        raise DataError(f"{where} was refused: {error}; replace it with the published file") from error
     if not isinstance(found, dict):
-        raise DataError(f"{where} should hold a dictionary but holds a {type(found).__name__}")
+        raise DataError(f"{where}: expected a dictionary, got a {type(found).__name__}")
     return {_text(key): value.values if isinstance(value, _Array) else value for key, value in found.items()}
 
 
 def _check_claims(raw: bytes) -> None:
-    """A few bytes must not make the unpickler allocate any amount of memory: `genops` refuses strings that claim to be
-    longer than the file, and no memo of a real pickle has a place beyond the bytes before it."""
+    """A few bytes must not make the unpickler allocate any amount of memory. `genops` refuses strings that claim to be
+    longer than the file, and the memo of a real pickle never has an index beyond the number of bytes before it."""
     for opcode, argument, position in pickletools.genops(raw):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > (position or 0):
-            raise pickle.UnpicklingError(f"it asks for {argument} places in its memo")
+            raise pickle.UnpicklingError(f"it claims {argument} memo entries")
 
 
 def _text(key: object) -> str:

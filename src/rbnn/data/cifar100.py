@@ -1,4 +1,4 @@
-"""CIFAR-100: 50,000 + 10,000 colour pictures of 32 x 32 pixels in 100 classes (Krizhevsky, 2009)."""
+"""CIFAR-100: 50,000 + 10,000 colour images of 32 x 32 pixels in 100 classes (Krizhevsky, 2009)."""
 
 from functools import partial
 

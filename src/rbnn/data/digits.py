@@ -1,7 +1,7 @@
-"""Handwritten digits: 1,437 + 360 grey pictures of 8 x 8 pixels in 10 classes, inside scikit-learn.
+"""Handwritten digits: 1,437 + 360 grey images of 8 x 8 pixels in 10 classes, part of scikit-learn.
 
-The pictures stay 8 x 8 x 1. A network built for 32 x 32 RGB does not get them enlarged: it takes its channels
-and its size from the set (`set.channels`, `set.image_size`).
+The images stay 8 x 8 x 1 and are not enlarged for a network for 32 x 32 RGB. The network takes its channels and its
+size from the set (`set.channels`, `set.image_size`).
 """
 
 from pathlib import Path
@@ -40,6 +40,6 @@ def load(directory: Path | None, split: Split) -> ImageSet:
 
 
 def obtain(directory: Path) -> Obtained:
-    """Nothing to fetch."""
+    """There is nothing to download."""
     train, test = load(None, "train"), load(None, "test")
     return Obtained("digits", None, "is part of scikit-learn", len(train), len(test), train.classes)

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: 60,000 + 10,000 grey pictures of 28 x 28 pixels in 10 classes (Xiao et al., 2017)."""
+"""Fashion-MNIST: 60,000 + 10,000 grey images of 28 x 28 pixels in 10 classes (Xiao et al., 2017)."""
 
 import gzip
 import math
@@ -35,7 +35,7 @@ CLASSES = (
     "Bag",
     "Ankle boot",
 )
-UNSIGNED_BYTE = 8  # the idx code of the only element type that the set uses
+UNSIGNED_BYTE = 8  # the idx code of the set's only element type
 
 
 def find(directory: Path | None) -> Path | None:
@@ -51,21 +51,21 @@ def load(directory: Path | None, split: Split) -> ImageSet:
     folder = find(directory)
     if folder is None:
         raise DataError(
-            f"no fashion-mnist under {directory or DEBIAN}: "
+            f"fashion-mnist was not found in {directory or DEBIAN}: "
             f"run `rbnn data fashion-mnist --dir {directory or 'DIR'}`, or put {', '.join(MD5)} there"
         )
     return read(folder, split, PICTURES[split])
 
 
 def read(folder: Path, split: Split, pictures: int) -> ImageSet:
-    """Read and check one split of `pictures` pictures."""
+    """Read and check one split of `pictures` images."""
     images = read_idx(folder / f"{PREFIX[split]}-images-idx3-ubyte.gz", (pictures, IMAGE_SIZE, IMAGE_SIZE))
     labels = read_idx(folder / f"{PREFIX[split]}-labels-idx1-ubyte.gz", (pictures,))
     counts = np.bincount(labels, minlength=len(CLASSES))
     if len(counts) > len(CLASSES) or counts.min() != counts.max():
         raise DataError(
-            f"{folder}: the {split} split should have {pictures // len(CLASSES)} pictures in each of "
-            f"{len(CLASSES)} classes but has {counts.tolist()}: fetch it again"
+            f"{folder}: expected {pictures // len(CLASSES)} images in each of {len(CLASSES)} classes of the {split} "
+            f"split, got {counts.tolist()}; download it again"
         )
     return ImageSet(
         name="fashion-mnist",
@@ -85,16 +85,16 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     values = math.prod(shape)
     try:
         with gzip.open(path) as file:
-            raw = file.read(len(header) + values + 1)  # one more than there should be, never a whole bomb
+            raw = file.read(len(header) + values + 1)  # one byte more than expected, never a whole decompression bomb
     except _files.BROKEN_ARCHIVE as error:
-        raise DataError(f"{path} cannot be read ({error}): delete it and fetch it again") from error
+        raise DataError(f"{path} could not be read ({error}); delete it and download it again") from error
     if not raw.startswith(header) or len(raw) != len(header) + values:
-        raise DataError(f"{path} should be an idx file of {' x '.join(map(str, shape))} bytes: fetch it again")
+        raise DataError(f"{path}: expected an idx file of {' x '.join(map(str, shape))} bytes; download it again")
     return np.frombuffer(raw, np.uint8, offset=len(header)).reshape(shape)
 
 
 def obtain(directory: Path) -> Obtained:
-    """What is there, Debian's files, or the official ones."""
+    """Existing files, Debian's files, or the official ones."""
     how = "was already there"
     folder = find(directory)
     if folder is None:
@@ -105,8 +105,8 @@ def obtain(directory: Path) -> Obtained:
                     _files.download(f"{OFFICIAL}/{name}", folder / name, "md5", md5)
         except (DataError, OSError, HTTPException) as error:
             raise DataError(
-                f"fashion-mnist could not be fetched ({error}): put {', '.join(MD5)} into {folder}, "
-                "or install Debian's package dataset-fashion-mnist"
+                f"fashion-mnist could not be downloaded ({error}): put {', '.join(MD5)} into {folder}, "
+                "or install the Debian package dataset-fashion-mnist"
             ) from error
     train, test = (read(folder, split, PICTURES[split]) for split in PREFIX)
     return Obtained("fashion-mnist", folder, how, len(train), len(test), train.classes)

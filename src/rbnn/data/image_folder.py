@@ -1,4 +1,4 @@
-"""Your own pictures, or ImageNet: `DIR/train/<class>/*.jpg` and `DIR/val/<class>/*.jpg` (or `test`)."""
+"""Your own images, or ImageNet: `DIR/train/<class>/*.jpg` and `DIR/val/<class>/*.jpg` (or `test`)."""
 
 import os
 from pathlib import Path
@@ -16,31 +16,31 @@ FOLDERS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("val", "t
 
 
 def load(directory: Path | None, split: Split) -> FolderSet:
-    """List the pictures, to be decoded when needed. Classes are the sorted folders of `train`."""
+    """List the images, which are decoded when needed. Classes are the sorted folders of `train`."""
     if directory is None:
-        raise DataError("image-folder lies in files: name their directory with --data-dir DIR")
+        raise DataError("image-folder is read from files: name their directory with --data-dir DIR")
     root = _split_folder(directory, split)
     if root is None:
-        raise DataError(f"no {split} pictures under {directory}: expected {' or '.join(FOLDERS[split])}/<class>/*.jpg")
+        raise DataError(f"no {split} images in {directory}: expected {' or '.join(FOLDERS[split])}/<class>/*.jpg")
     classes = _classes(_split_folder(directory, "train") or root)
     unknown = sorted(set(_classes(root)) - set(classes))
     if unknown:
-        raise DataError(f"{root} has a class that the training pictures lack, {unknown[0]}: remove it")
+        raise DataError(f"{root} has the class {unknown[0]}, which has no training images: remove it")
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
         found = _pictures(root / name)
         if not found and split == "train":
-            raise DataError(f"{root / name} should hold pictures ({' '.join(ENDINGS)}) but holds none")
+            raise DataError(f"{root / name} contains no images: expected {' '.join(ENDINGS)}")
         paths += found
         labels += [label] * len(found)
     if not paths:
-        raise DataError(f"{root} should hold pictures as <class>/*.jpg but holds none")
+        raise DataError(f"{root} contains no images: expected <class>/*.jpg")
     return FolderSet("image-folder", tuple(paths), np.array(labels, np.int64), classes, MEAN, STD, IMAGE_SIZE)
 
 
 def obtain(directory: Path) -> Obtained:
-    """Nothing to fetch: says what is there."""
+    """There is nothing to download; say what is there."""
     train, test = load(directory, "train"), load(directory, "test")
     return Obtained("image-folder", directory, "was already there", len(train), len(test), train.classes)
 

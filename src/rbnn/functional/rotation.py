@@ -37,7 +37,7 @@ def rotation_shape(n: int) -> tuple[int, int]:
         n1, n2 = factor_pair(rotated)
         if n2 <= max(LARGEST_SIDE, isqrt(n) + 1):
             return n1, n2
-    raise ValueError(f"a group of weights has at least one value, got {n}")
+    raise ValueError(f"a group of weights must have at least one value, got {n}")
 
 
 def random_orthogonal(n: int, generator: torch.Generator | None = None) -> Tensor:

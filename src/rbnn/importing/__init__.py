@@ -1,1 +1,1 @@
-"""Other people's checkpoints as ours."""
+"""Trained networks from other sources as torch networks."""

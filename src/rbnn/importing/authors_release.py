@@ -1,13 +1,13 @@
-"""Checkpoints of the program that the paper's authors published.
+"""Checkpoints of the code that the paper's authors published.
 
-Such a file holds ``model`` (the network's name) and ``state_dict``; keys of multi-GPU runs start with ``module.``.
-Of a binary layer it has, beside ``weight``:
+Such a file contains ``model`` (the network's name) and ``state_dict``; keys of multi-GPU runs start with ``module.``.
+A binary layer has, in addition to ``weight``:
 
     alpha    the scale of the output, (O, 1, 1)           our ``method.scale``
     rotate   β, one per filter, (O, 1, 1, 1)              our ``method.beta``
     R1, R2   the rotation, shared by all filters          our ``method.R1``, ``method.R2``
 
-The networks compute what ours compute, but for one thing: their sign of an exact zero is 0, ours −1.
+The networks compute the same as ours, with one exception: their sign of an exact zero is 0, ours is −1.
 """
 
 import re
@@ -40,28 +40,28 @@ RECIPES = {
 """How the published networks were trained, by our names for them."""
 
 PARTS = {"alpha": "method.scale", "rotate": "method.beta", "R1": "method.R1", "R2": "method.R2"}
-"""What their binary layers have beside a weight, and where ours keep it."""
+"""What their binary layers have in addition to a weight, and where ours keep it."""
 
 UNUSED = re.compile(r"bn3\.\w+")
-"""A batch norm that their ImageNet networks hold but never apply."""
+"""A batch norm that their ImageNet networks contain but never apply."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A network of the authors' as one of ours."""
+    """A network of the authors as an rbnn network."""
 
     model: torch.nn.Module
     config: TrainConfig
     contract: InputContract
 
     def save(self, path: Path) -> None:
-        """As a checkpoint that every command reads."""
+        """Save it as a checkpoint that every command reads."""
         checkpoint.save(path, self.config, self.contract, self.model)
 
 
 def import_checkpoint(path: Path, model: str = "", classes: tuple[str, ...] = ()) -> Imported:
-    """The network in a checkpoint of the authors' program.  ``model`` is our name for it, for a file that does not name
-    it; ``classes`` are the names of its classes where they are not CIFAR's.  Nothing in the file is executed."""
+    """The network in a checkpoint of the authors.  ``model`` is our name for it, for a file that does not name it.
+    ``classes`` are the names of its classes, if they are not CIFAR's.  Nothing in the file is executed."""
     if model and model not in RECIPES:
         raise UnknownName("model of the authors' release", model, RECIPES)
     state = checkpoint.read(path, foreign=True)
@@ -77,10 +77,10 @@ def import_checkpoint(path: Path, model: str = "", classes: tuple[str, ...] = ()
         weights[place] = value.reshape(-1) if part in ("alpha", "rotate") else value
     head = weights.get("fc.weight")
     if head is None or head.dim() != 2:
-        raise CheckpointError(f"{path} is not of a {name} of the authors' release: it lacks the last linear layer")
+        raise CheckpointError(f"{path} is not a {name} of the authors' release: the last linear layer is missing")
     config, contract = _description(name, len(head), classes)
     network = checkpoint.build(config, contract)
-    # What they do not keep in a layer: the epoch of its last rotation, and e/E, which decides on gradients alone.
+    # Their layers do not record the epoch of the last rotation, nor e/E, which only affects gradients.
     done = state.get("epoch")
     last = max(done - 1, 0) if type(done) is int and 0 <= done < 2**31 else config.epochs
     for layer, module in binary_layers(network):
@@ -94,10 +94,10 @@ def import_checkpoint(path: Path, model: str = "", classes: tuple[str, ...] = ()
 
 
 def _state_dict(path: Path, state: Any) -> dict[str, Tensor]:
-    """The tensors by name, without ``module.``; a bare state dict is taken too."""
+    """The tensors by name, without ``module.``; a bare state dict is also accepted."""
     found = state.get("state_dict", state) if isinstance(state, dict) else None
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise CheckpointError(f"{path} is not a checkpoint of the authors' release: it lacks the key 'state_dict'")
+        raise CheckpointError(f"{path} is not a checkpoint of the authors' release: the key 'state_dict' is missing")
     for key, value in found.items():
         check_plain(str(key), value, path)
     named = {str(key).removeprefix("module."): value for key, value in found.items()}
@@ -107,8 +107,8 @@ def _state_dict(path: Path, state: Any) -> dict[str, Tensor]:
 
 
 def _name(path: Path, state: Any, weights: dict[str, Tensor]) -> str:
-    """Our name for the network.  The two structures of ResNet-20 have the same weights: only its name tells them apart;
-    ResNet-18 for CIFAR and for ImageNet have one name: their last layers are called differently."""
+    """Our name for the network.  The two structures of ResNet-20 have the same weights, so only the name distinguishes
+    them.  ResNet-18 for CIFAR and for ImageNet share a name, but their last layers are named differently."""
     known = {
         "resnet20_1w1a": "resnet20",
         "resnet20_bireal_1w1a": "resnet20-bireal",
@@ -118,7 +118,7 @@ def _name(path: Path, state: Any, weights: dict[str, Tensor]) -> str:
     }
     name = state.get("model")
     if name is None:
-        raise ConfigError(f"{path} does not name its network: add --model, one of {', '.join(RECIPES)}")
+        raise ConfigError(f"{path} does not name its network: add --model with one of {', '.join(RECIPES)}")
     if name not in known:
         raise UnknownName(f"network in {path} (of the authors' release)", str(name), known)
     return known[name]
@@ -131,7 +131,7 @@ def _resnet(layer: str) -> str:
 
 
 def _vgg_small(layer: str) -> str:
-    """conv0, bn0 … conv5, bn5 → their places in ``features``, where odd layers have a pool before the norm."""
+    """conv0, bn0 … conv5, bn5 → their indices in ``features``, where odd layers have a pool before the norm."""
     found = re.fullmatch(r"(conv|bn)([0-5])", layer)
     if not found:
         return layer
@@ -141,13 +141,13 @@ def _vgg_small(layer: str) -> str:
 
 
 def _description(name: str, count: int, classes: tuple[str, ...]) -> tuple[TrainConfig, InputContract]:
-    """Training as published, and pictures as their program prepares them."""
+    """The published training setup, and images as their code prepares them."""
     config = read_recipe(find_recipe(RECIPES[name]))
     if config.data == "cifar10":
         sets = {len(known.classes): known for known in (CIFAR10, CIFAR100)}
         if count in sets and not classes:
             config, classes = replace(config, data=sets[count].name), sets[count].classes
     if classes and len(classes) != count:
-        raise ConfigError(f"the network tells {count} classes apart, got {len(classes)} names: give one for each")
+        raise ConfigError(f"the network has {count} classes, got {len(classes)} names: give one name per class")
     classes = classes or tuple(str(number) for number in range(count))
     return config, InputContract(3, MODELS[name].image_size, MEAN, STD, classes)

@@ -1,4 +1,4 @@
-"""A trained network to go on with, whatever names it: pretrained, a run directory, a checkpoint or a packed file."""
+"""Opens a trained network for further training: a pretrained one, a run directory, a checkpoint or a packed file."""
 
 import warnings
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def create_model(
     options       options of the method
     pretrained    load a trained network, for further training: ``name`` is a pretrained network (`rbnn models
                   --pretrained`), a run directory, a checkpoint or a packed file (.rbnn).  The model gives the same
-                  answers as that network, and arguments that are not given keep its values.  With another
+                  outputs as that network, and arguments that are not given keep its values.  With another
                   ``num_classes`` the last layer starts from scratch; with another ``method`` the weights and batch
                   norms are kept
     """
@@ -70,8 +70,8 @@ def create_model(
         warnings.warn(sentence, stacklevel=2)
     if network.packed and str(name) not in shipped():
         warnings.warn(
-            f"{name} does not say what its batch norms saw in training: before you train it, show it some of your "
-            "pictures by refresh_statistics(model, [images]) of rbnn.training.statistics",
+            f"{name} does not contain the batch statistics of its training: before you train it, measure them on some "
+            "of your images with rbnn.training.statistics.refresh_statistics(model, [images])",
             stacklevel=2,
         )
     return model
@@ -87,11 +87,11 @@ def shipped() -> list[str]:
 
 
 def open_network(net: str | Path, hints: dict[str, Any]) -> Network:
-    """The trained network that ``net`` names, ready to go on.
+    """Open the trained network ``net`` for further training.
 
-    A packed file of your own does not say by which method it was trained: ``hints`` has the fields of a configuration
-    (method, options, activation, shortcut) that are tried.  Without a method, signs after subtracting the mean of a
-    picture are taken to be RBNN's.
+    Your own packed file does not record the method it was trained with: ``hints`` has the fields of a configuration
+    (method, options, activation, shortcut) to try.  Without a method, a network that subtracts the mean of an image
+    before taking signs is assumed to be an RBNN.
     """
     path = find_net(Path(net))
     if not is_packed(path):
@@ -112,8 +112,8 @@ def open_network(net: str | Path, hints: dict[str, Any]) -> Network:
         except Mismatch as reason:
             trouble = f"{model} by {hints['method']}: {reason}"
     raise CheckpointError(
-        f"{path} is not one of the networks that rbnn knows by name, or not by this method, so that it cannot be "
-        f"trained further from here ({trouble}): name the run or checkpoint that it was made from"
+        f"{path} cannot be trained further, because it is not a network that rbnn knows by name, or has another method "
+        f"({trouble}): name the run directory or checkpoint that it was exported from"
     )
 
 
@@ -127,10 +127,10 @@ def _contract(path: Path, graph: Graph) -> InputContract:
     height, width, channels = graph.buffers[graph.input.buffer].shape
     rows, columns, answers = graph.buffers[graph.outputs[0]].shape
     if height != width or (rows, columns) != (1, 1) or not isinstance(graph.output, str):
-        raise CheckpointError(f"{path} is not a network that sorts square pictures into classes: only those go on here")
+        raise CheckpointError(f"{path} cannot be trained further: only classifiers of square images can")
     mean, std = (each * channels if len(each) == 1 else each for each in (graph.input.mean, graph.input.std))
     if not (mean and std):
-        raise CheckpointError(f"{path} does not say how pictures are normalised: export it again with mean and std")
+        raise CheckpointError(f"{path} does not record how images are normalised: export it again with mean and std")
     classes = graph.input.classes or tuple(f"class {index}" for index in range(answers))
     return InputContract(channels, height, tuple(mean), tuple(std), classes)
 
@@ -138,11 +138,11 @@ def _contract(path: Path, graph: Graph) -> InputContract:
 def _method_of(path: Path, graph: Graph) -> str:
     if any(operation.attributes.get("level") == "mean" for operation in graph.operations):
         return "rbnn"
-    raise CheckpointError(f"{path} does not say by which method it was trained: name it by method=… or --method")
+    raise CheckpointError(f"{path} does not record its method: add method=… or --method")
 
 
 def _similar(graph: Graph, contract: InputContract) -> Iterator[str]:
-    """The networks by name that have the layers of a packed one."""
+    """The known networks that have the layers of a packed network."""
     wanted = {each.name for each in graph.operations if each.kind in ("float_conv", "binary_conv")}
     for name in model_names():
         with torch.device("meta"):

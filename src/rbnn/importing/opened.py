@@ -1,4 +1,4 @@
-"""A trained network, ready to answer, whatever names it.  Torch only where a checkpoint is to be read."""
+"""Opens a trained network for inference.  torch is needed only for checkpoints."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def _packed(path: Path) -> Graph:
         if missing.name != "torch":
             raise
         raise ModuleNotFoundError(
-            f"{path} is a checkpoint, and reading it needs torch: pip install 'rbnn[train]'", name="torch"
+            f"{path} is a checkpoint, which needs torch: pip install 'rbnn[train]'", name="torch"
         ) from None
     network = load_network(path)
     contract = network.contract

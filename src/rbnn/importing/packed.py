@@ -1,11 +1,11 @@
-"""From a packed network back to one that can be trained: the reverse of the export, as far as there is one.
+"""Turns a packed network back into one that can be trained: the reverse of the export, as far as possible.
 
-A packed file has signs, one affine per channel and thresholds.  What training had beside them is chosen anew:
+A packed file has signs, one affine per channel, and thresholds.  The rest of the training state is chosen as follows:
 
-    latent weight      sign · one magnitude for all weights of a layer; the method binarizes it to these very signs
-    batch norm         its map y = scale x + shift is kept; its running statistics, which the file lacks, are guesses
-                       until ``refresh_statistics`` has measured them
-    threshold T        a batch norm that is at the level of the sign behind it halfway from T to T + 1
+    latent weight      sign · one magnitude for all weights of a layer; the method binarizes it to the same signs
+    batch norm         its map y = scale x + shift is kept; its running statistics, which are not in the file, are
+                       guesses until ``refresh_statistics`` has measured them
+    threshold T        a batch norm that reaches the level of the following sign halfway from T to T + 1
 """
 
 from collections.abc import Iterator
@@ -33,13 +33,13 @@ Array = NDArray[np.float64]
 
 
 class Mismatch(CheckpointError):
-    """A packed network that is not of this model and method."""
+    """The packed network does not belong to this model and method."""
 
 
 @torch.no_grad()
 def restore_(model: nn.Module, graph: Graph) -> None:
-    """Gives ``model`` the weights of a packed network that was exported from one like it: evaluated, both give the same
-    answers.  Mismatch names the first layer that cannot have come from this model."""
+    """Give ``model`` the weights of a packed network that was exported from such a model.  In eval mode both give the
+    same outputs.  Mismatch names the first layer that cannot come from this model."""
     restoring = _Restoring(model, graph)
     restoring.set_weights()
     restoring.set_scales()
@@ -57,12 +57,12 @@ class _Restoring:
         self.images = torch.randn(2, channels, height, width, generator=generator)
 
     def set_weights(self) -> None:
-        """Float weights as they are; latent weights from signs."""
+        """Copy float weights, and make latent weights from signs."""
         for operation in self.graph.operations:
             if operation.kind == "int8_conv" or "int8" in self._dtypes(operation):
-                raise Mismatch(f"layer {operation.name!r} is int8, and rounding cannot be undone: name its checkpoint")
+                raise Mismatch(f"layer {operation.name!r} is int8, and rounding cannot be undone: use its checkpoint")
             if operation.kind == "constant":
-                raise Mismatch(f"{operation.name!r} has a factor for each position (xnor++): name its checkpoint")
+                raise Mismatch(f"{operation.name!r} has a factor for each position (xnor++): use its checkpoint")
         for name, module in self.modules.items():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 binary = isinstance(module, BinaryConv2d | BinaryLinear)
@@ -71,7 +71,7 @@ class _Restoring:
                 values = oracle.unpack(weight, module.weight.shape[1]) if binary else weight
                 stored = torch.from_numpy(np.array(values, np.float32)).permute(0, 3, 1, 2)
                 if stored.reshape(len(stored), -1).shape != module.weight.flatten(1).shape:
-                    raise Mismatch(f"layer {name!r} has other filters")
+                    raise Mismatch(f"layer {name!r} has different filters")
                 stored = stored.reshape(module.weight.shape)
                 if module.bias is not None:
                     module.bias.zero_()
@@ -84,13 +84,13 @@ class _Restoring:
         turned = self._turned(name)
         if turned is not None:
             signs = signs * torch.from_numpy(turned.astype(np.float32)).reshape(-1, *[1] * (signs.dim() - 1))
-        # The mean magnitude of a weight as new networks start.
+        # The mean magnitude of an initial weight.
         _set_latent(layer, signs * (4 / (np.pi * layer.weight[0].numel())) ** 0.5)
         if not torch.equal(layer.method.signs(layer.weight), signs):
-            raise Mismatch(f"the method {type(layer.method).__name__} cannot give the signs of layer {name!r}")
+            raise Mismatch(f"the method {type(layer.method).__name__} cannot produce the signs of layer {name!r}")
 
     def _turned(self, name: str) -> Array | None:
-        """−1 for the filters whose signs the export turned, because a minimum stands behind them."""
+        """−1 for the filters whose signs the export inverted, because a minimum follows them."""
         bits = self._operation(name, "binary_conv").outputs.get("bits")
         for operation in self.graph.operations:
             if operation.kind == "max_pool_bits" and operation.inputs["x"] == bits and "invert" in operation.tensors:
@@ -99,7 +99,8 @@ class _Restoring:
         return None
 
     def set_scales(self) -> None:
-        """Where no batch norm takes it in, the scale of a binary layer is that of the file: magnitudes follow it."""
+        """If no batch norm absorbs it, the scale of a binary layer is that of the file, and the magnitudes follow
+        it."""
         draft = self._lowered()
         folded = self._norms() - self.operations.keys()
         for step in draft.operations:
@@ -110,7 +111,7 @@ class _Restoring:
                 _set_latent(layer, layer.weight * factors.reshape(-1, *[1] * (layer.weight.dim() - 1)))
 
     def set_norms(self) -> None:
-        """Every affine that the file has, into the batch norm that it came from, or into a bias."""
+        """Move every affine of the file into the batch norm that it came from, or into a bias."""
         draft, waiting = self._lowered(), self._norms()
         for name in waiting & self.operations.keys():
             operation = self._operation(name, "affine")
@@ -125,10 +126,10 @@ class _Restoring:
                     self._fold_back(draft, step, behind)
                     waiting.remove(behind.name)
         if waiting:
-            raise Mismatch(f"the batch norm {min(waiting)!r} is not in it")
+            raise Mismatch(f"it has no batch norm {min(waiting)!r}")
 
     def _lowered(self) -> Draft:
-        """The steps of the model as it is now, none folded into another."""
+        """The steps of the model in its current state, without any folding."""
         return lower(trace(self.model, self.images), self.images)
 
     def _norms(self) -> set[str]:
@@ -141,7 +142,7 @@ class _Restoring:
         own_scale, own_shift = step.tensors.get("scale", np.ones(1)), step.tensors.get("shift", np.zeros(1))
         own_scale = np.broadcast_to(own_scale, len(module.weight))
         if isinstance(module, BinaryConv2d | BinaryLinear):
-            spread = np.abs(own_scale) * module.weight[0].numel() ** 0.5  # of a sum of so many independent signs
+            spread = np.abs(own_scale) * module.weight[0].numel() ** 0.5  # of a sum of this many independent signs
         else:
             spread = np.abs(own_scale) * module.weight.flatten(1).norm(dim=1).double().numpy()
         spread = np.maximum(spread, 1e-12)
@@ -159,8 +160,8 @@ class _Restoring:
             self._set_norm(norm.name, factor, shift, spread)
 
     def _set_norm(self, name: str, factor: Array, shift: Array, spread: Array | None) -> None:
-        """A batch norm that computes ``factor x + shift``.  ``spread`` is the guessed deviation of x; without one x is
-        taken to be what this norm makes standard."""
+        """Set a batch norm that computes ``factor x + shift``.  ``spread`` is the guessed deviation of x.  Without it,
+        x is assumed to be what this norm standardises."""
         norm = self.modules[name]
         assert isinstance(norm, _BatchNorm)
         factor, shift = np.broadcast_to(factor, norm.num_features), np.broadcast_to(shift, norm.num_features)
@@ -181,24 +182,25 @@ class _Restoring:
         missing = self._tensor(operation, "shift", 0.0) - step.tensors.get("shift", np.zeros(1))
         if isinstance(bias := module.bias, Tensor):
             bias.copy_(torch.from_numpy(np.broadcast_to(missing, len(bias)).copy()))
-        # Without a bias any difference shows in ``check``.
+        # Without a bias, any difference shows in ``check``.
 
     def check(self) -> None:
-        """What this model packs to now is the file, but for names of buffers and last digits of scales and shifts."""
+        """Check that the model now packs to the file, except for buffer names and the last digits of scales and
+        shifts."""
         channels = self.images.shape[1]
         draft, _ = pack(self.model, self.images, Rounding.of("float32", "float32", (), (), channels))
         again = draft.graph(self.graph.input)
         for ours, theirs, operation in zip(_outline(again), _outline(self.graph), _ordered(self.graph), strict=False):
             numbers = zip(ours.tensors.values(), theirs.tensors.values(), strict=False)
             if ours.form != theirs.form or not all(np.allclose(a, b, 1e-4, 1e-5) for a, b in numbers):
-                raise Mismatch(f"operation {operation.name!r} is another one there")
+                raise Mismatch(f"operation {operation.name!r} is different")
         if len(again.operations) != len(self.graph.operations):
-            raise Mismatch("it has other operations")
+            raise Mismatch("it has different operations")
 
     def _operation(self, name: str, kind: str) -> Operation:
         found = self.operations.get(name)
         if found is None or found.kind != kind:
-            raise Mismatch(f"there is no {kind} {name!r} in it")
+            raise Mismatch(f"it has no {kind} {name!r}")
         return found
 
     def _tensor(self, operation: Operation, role: str, default: float = 0.0) -> Array:
@@ -217,7 +219,7 @@ def _set_latent(layer: BinaryConv2d | BinaryLinear, weight: Tensor) -> None:
 
 
 def _norm_behind(draft: Draft, step: Operation, norms: set[str]) -> Operation | None:
-    """The batch norm that the export folds into a convolution: behind it, or behind the pool that follows it."""
+    """The batch norm that the export folds into a convolution: the one after it, or after the pool that follows it."""
     buffer = next(iter(step.outputs.values()))
     while (reader := draft.sole_consumer(buffer)) is not None:
         if reader.kind == "affine" and reader.name in norms:
@@ -229,7 +231,7 @@ def _norm_behind(draft: Draft, step: Operation, norms: set[str]) -> Operation | 
 
 
 def _level_behind(draft: Draft, step: Operation) -> float:
-    """Where the sign that follows a batch norm, through activations, switches."""
+    """The level at which the sign that follows a batch norm, possibly after activations, changes."""
     buffer = step.outputs["float"]
     while (reader := draft.sole_consumer(buffer)) is not None and reader.kind == "activation":
         buffer = reader.outputs["float"]
@@ -240,20 +242,20 @@ def _level_behind(draft: Draft, step: Operation) -> float:
 @dataclass(frozen=True)
 class _Outlined:
     form: tuple[object, ...]
-    """All of an operation but its name and its numbers; a buffer is who writes it."""
+    """An operation without its name and its numbers.  A buffer is identified by the operation that writes it."""
     tensors: dict[str, NDArray[Any]]
     """By role, in alphabetical order."""
 
 
 NOTHING: dict[str, object] = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1, "pad": 0}
-"""Attributes that may as well be left out."""
+"""Attributes that may be left out."""
 
 
 def _ordered(graph: Graph) -> list[Operation]:
-    """The operations from the input to the output, in an order that follows from what they read: a file may compute a
-    shortcut before its branch or after it."""
+    """The operations from the input to the output, in an order that depends only on what they read, because a file may
+    compute a shortcut before or after its branch."""
     writers = {name: operation for operation in graph.operations for name in operation.outputs.values()}
-    order: dict[int, Operation] = {}  # by identity: names are for people
+    order: dict[int, Operation] = {}  # by identity, because names are for people
     waiting = graph.outputs[::-1]
     while waiting:
         operation = writers.get(waiting[-1])

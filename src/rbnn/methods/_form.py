@@ -1,4 +1,4 @@
-"""What a binary layer computes at inference, in numbers: all that an export needs."""
+"""What a binary layer computes at inference: everything that the export needs."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ class BinaryForm:
         a = offset + Σ_j levels_j sign(x − thresholds_j)                  the binarized input
         y = map ⊙ Σ_i factors_io (signs_io ⊛ a)                           the output, still without bias
 
-    where the map is 1 unless ``magnitudes`` or ``positions`` say otherwise.  With an offset the levels add up to it, so
-    that a padded zero is the lowest level.  In bits it takes M·N passes: M planes of the weight, N of the input.
+    where the map is 1 unless ``magnitudes`` or ``positions`` define it.  With an offset, the levels add up to it, so
+    that a padded zero is the lowest level.  In bits it takes M·N passes, for M planes of the weight and N of the input.
     """
 
     signs: NDArray[np.int8]
@@ -25,13 +25,13 @@ class BinaryForm:
     levels: tuple[float, ...] = (1.0,)
     offset: float = 0.0
     centred: bool = False
-    """The one threshold is the mean of x over the whole picture."""
+    """Whether the threshold is the mean of x over the whole image."""
     magnitudes: bool = False
-    """The map is mean|x| under each position of the kernel, over the channels that the filter sees."""
+    """Whether the map is mean|x| at each position of the kernel, over the channels that the filter sees."""
     positions: NDArray[np.float64] | None = None
-    """The map, learned: (H, W), or (O, H, W)."""
+    """The learned map: (H, W) or (O, H, W)."""
 
     @property
     def mapped(self) -> bool:
-        """Whether the map is there: no scale can go past it into the affine behind."""
+        """Whether there is a map.  A scale cannot be moved past it into the following affine."""
         return self.magnitudes or self.positions is not None

@@ -11,7 +11,7 @@ def one_of(method: str, option: str, value: object, known: Iterable[object]) -> 
     known = list(known)
     if value not in known:
         raise ConfigError(
-            f"option {option!r} of method {method!r} is one of {', '.join(map(str, known))}, got {value!r}"
+            f"option {option!r} of method {method!r} must be one of {', '.join(map(str, known))}, got {value!r}"
         )
 
 
@@ -24,4 +24,4 @@ def estimators(method: str, **names: str) -> None:
 def between(method: str, option: str, value: float, low: float, high: float) -> None:
     """Raises unless ``low ≤ value ≤ high``."""
     if not low <= value <= high:
-        raise ConfigError(f"option {option!r} of method {method!r} lies between {low:g} and {high:g}, got {value:g}")
+        raise ConfigError(f"option {option!r} of method {method!r} must be between {low:g} and {high:g}, got {value:g}")

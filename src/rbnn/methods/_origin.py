@@ -1,5 +1,5 @@
-"""What a layer was made with.  It is kept in the layer's state: in a layer that was made otherwise the same weights
-would mean something else."""
+"""What a layer was created with.  This is part of the layer's state, because the same weights would mean something else
+in a layer that was created differently."""
 
 import json
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ class Origin:
     method: str
     options: dict[str, Any]
     relu: str = "keep"
-    """``hardtanh`` where that stands in the place of a ReLU."""
+    """``hardtanh`` if it replaced a ReLU."""
 
     def difference(self, saved: dict[str, Any]) -> str:
-        """How the layer whose state was saved was made otherwise; empty if it was not.  What only one of the two knows,
-        such as an option of a later version, is not compared."""
+        """How the saved layer was created differently; empty if it was not.  Keys that only one of the two has, such as
+        an option of a later version, are not compared."""
         own = {"method": self.method, **self.options, "relu": self.relu}
-        for key, value in own.items():  # the method first: options of another one say nothing
+        for key, value in own.items():  # the method first, because options of another method mean nothing
             if saved.get(key, value) != value:
-                return f"saved with {key} = {saved[key]!r}, this network was made with {key} = {value!r}"
+                return f"saved with {key} = {saved[key]!r}, but this network was created with {key} = {value!r}"
         return ""
 
 
 def encoded(origin: Origin | None, progress: float | None) -> Tensor:
-    """As JSON in bytes: a tensor, which any file format can hold.  Padded, since a checkpoint that is read in place
-    must have the same length at any progress."""
+    """JSON as a tensor of bytes, which any file format can hold.  It is padded, because a checkpoint that is read in
+    place must have the same length at any progress."""
     made = {} if origin is None else {"method": origin.method, "options": origin.options, "relu": origin.relu}
     text = json.dumps(made | {"progress": progress})
     longest = len(json.dumps(made | {"progress": None})) + LONGEST_NUMBER
@@ -43,7 +43,7 @@ def encoded(origin: Origin | None, progress: float | None) -> Tensor:
 
 
 def decoded(state: Any) -> tuple[dict[str, Any], float | None]:
-    """What ``Origin.difference`` compares, and the progress.  Earlier states hold the progress alone, as a float64."""
+    """What ``Origin.difference`` compares, and the progress.  Older states hold only the progress, as a float64."""
     try:
         if state.dtype != torch.uint8:
             (progress,) = state.tolist()
@@ -55,4 +55,4 @@ def decoded(state: Any) -> tuple[dict[str, Any], float | None]:
             None if progress is None else float(progress)
         )
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        raise ConfigError("the state of a binarization method is damaged: expected what its layer saved") from None
+        raise ConfigError("the saved state of a binarization method is damaged: load another checkpoint") from None

@@ -16,7 +16,7 @@ Class = TypeVar("Class", bound=type[Method])
 
 
 def register_method(name: str) -> Callable[[Class], Class]:
-    """Makes a Method known by ``name``."""
+    """Register a Method as ``name``."""
 
     def register(cls: Class) -> Class:
         plugins.claim("method", name, cls, known=name in METHODS)
@@ -27,7 +27,7 @@ def register_method(name: str) -> Callable[[Class], Class]:
 
 
 def method_names() -> list[str]:
-    """Every method, those of installed packages too, and ``float``: no binarization at all."""
+    """All methods, including those of installed packages, and ``float``, which means no binarization."""
     plugins.import_installed()
     return [*METHODS, "float"]
 
@@ -42,14 +42,14 @@ def method_options(name: str) -> dict[str, Any]:
 
 
 def check_method(name: str, options: dict[str, Any] | None = None) -> None:
-    """Raises unless ``name`` is a method and every key of ``options`` one of its options, of the right type."""
+    """Raises unless ``name`` is a method and every key of ``options`` is one of its options with the right type."""
     if name not in METHODS and name not in method_names():
         raise UnknownName("method", name, method_names())
     if not options:
         return
     known = method_options(name)
     if not known:
-        raise ConfigError(f"method {name!r} has no options, got {', '.join(options)}: leave them out")
+        raise ConfigError(f"method {name!r} has no options, got {', '.join(options)}; leave them out")
     for key, value in options.items():
         if key not in known:
             raise UnknownName(f"option of method {name!r}", key, known)
@@ -58,18 +58,19 @@ def check_method(name: str, options: dict[str, Any] | None = None) -> None:
             isinstance(value, bool) != (expected is bool)
         ):
             raise ConfigError(
-                f"option {key!r} of method {name!r} takes {expected.__name__} (default {known[key]!r}), got {value!r}"
+                f"option {key!r} of method {name!r} must be of type {expected.__name__} (default {known[key]!r}), "
+                f"got {value!r}"
             )
 
 
 def differences(name: str, options: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Where ``options`` differ from the method's paper and its authors' runs, which are the defaults: (here, there)."""
+    """Where ``options`` differ from the defaults, which are those of the method's paper: (value, default)."""
     known = method_options(name)
     return {key: (value, known[key]) for key, value in options.items() if value != known[key]}
 
 
 def against_paper(name: str, options: dict[str, Any]) -> str:
-    """Whether a method is used as in its paper, in words; a user's own has its defaults in place of a paper."""
+    """Whether a method is used as in its paper, in words.  A user's own method is compared with its defaults."""
     if name == "float":
         return "float twin, nothing is binarized"
     found, ours = differences(name, options), METHODS[name].__module__.partition(".")[0] == "rbnn"

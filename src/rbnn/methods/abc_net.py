@@ -10,7 +10,8 @@ from rbnn.methods._options import between, estimators
 from rbnn.methods._registry import register_method
 
 RIDGE = 1e-8
-"""Bases can coincide; the normal equations are divided by the number of weights, so this is relative to 1."""
+"""Regularisation, because bases can coincide.  The normal equations are divided by the number of weights, so this is
+relative to 1."""
 
 MOST_BASES = 16
 
@@ -29,7 +30,7 @@ class ABCNet(Method):
         backward  Σ_i α_i g for the weight (α, mean and std are constants);  1[0 ≤ x + v_j ≤ 1] for x and v_j
 
     Both sums are linear, so training needs one convolution; inference in bits needs M·N.  β_j starts at 1/N and the
-    thresholds ½ − v_j at j/(N + 1): all equal, they would stay equal for ever.  std divides by n.
+    thresholds ½ − v_j at j/(N + 1), because equal thresholds would stay equal forever.  std divides by n.
 
     weight_bases        M
     activation_bases    N
@@ -75,7 +76,7 @@ class ABCNet(Method):
     def weight_factors(self, w: Tensor) -> Tensor:
         """``α`` (M,), from the normal equations ``B Bᵀ α = B w``."""
         bases = torch.stack([sign(shifted).flatten() for shifted in self.shifted(w)])
-        # A handful of numbers: solved in double and on the CPU, since not every device has double.
+        # Only a few numbers, solved in double precision on the CPU, because not every device supports double.
         gram = (bases @ bases.mT / w.numel()).cpu().double()
         target = (bases @ w.flatten() / w.numel()).cpu().double()
         solved: Tensor = torch.linalg.solve(gram + RIDGE * torch.eye(len(gram), dtype=torch.float64), target)

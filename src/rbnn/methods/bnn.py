@@ -16,9 +16,9 @@ class BNN(SignInputs):
         forward   sign(w) ⊛ sign(x)
         backward  identity for the weight, 1[|x| ≤ 1] for the activation
 
-    After every step the latent weight is clamped to [−1, 1]: with the clamp, identity and STE differ only in the
-    momentum of weights at the border.  A weight that is ±1 itself passes unchanged, so this is also the method for
-    ``rbnn.optim.Bop``, which knows no latent weights.
+    After every step the latent weight is clamped to [−1, 1].  With the clamp, identity and STE differ only in the
+    momentum of weights at the border.  A weight of ±1 passes unchanged, so this is also the method for
+    ``rbnn.optim.Bop``, which has no latent weights.
 
     estimator           of the activation's sign
     weight_estimator    of the weight's sign

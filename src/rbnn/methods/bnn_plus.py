@@ -19,9 +19,8 @@ class BNNPlus(SignInputs):
         backward  SwishSign, β = 5, for the activation;  1[|w| ≤ 1] for the weight
         penalty   λ Σ | |w| − α |  (R1)   or   λ Σ (|w| − α)²  (R2), summed over the weights
 
-    α gets gradient from both; it starts at the best one for the penalty, median|w| (R1) or mean|w| (R2), and stays at
-    or above 1e-4.  The penalty takes the place of weight decay on the weights.  These are clamped to [−1, 1] after
-    every step.
+    α gets gradients from both.  It starts at the best value for the penalty, median|w| (R1) or mean|w| (R2), and stays
+    at or above 1e-4.  The penalty replaces weight decay on the weights, which are clamped to [−1, 1] after every step.
 
     regulariser         ``r1`` or ``r2``
     strength            λ

@@ -22,13 +22,13 @@ class DoReFa(Method):
     """Weights of one bit with one scale per layer, activations of k bits in [0, 1].
 
         forward   E sign(w) ⊛ q(x),   E = mean|w| of the layer,   q(x) = level/(2^k − 1)
-                  level = how many of the thresholds (2i − 1)/(2(2^k − 1)), i = 1 … 2^k − 1, lie strictly below x
+                  level = number of thresholds (2i − 1)/(2(2^k − 1)), i = 1 … 2^k − 1, that are strictly below x
         backward  identity for the weight (E is a constant), 1[0 ≤ x ≤ 1] for the activation
 
     With one bit the activations are {0, 1} with threshold ½, not ±1.  The rule for levels is that of
     ``round((2^k − 1) clip(x, 0, 1))`` with ties going down.
 
-    With G gradient bits the gradient r of the layer's output is quantised per picture, m = max|r|:
+    With G gradient bits the gradient r of the layer's output is quantised per image, m = max|r|:
     ``2m (q_G(clip(r/2m + ½ + N, 0, 1)) − ½)``,  ``N ~ U(−½, ½)/(2^G − 1)``,  ``q_G(z) = round((2^G − 1) z)/(2^G − 1)``.
 
     activation_bits     k
@@ -49,7 +49,7 @@ class DoReFa(Method):
         self.weight_estimator = weight_estimator
 
     def thresholds(self) -> list[float]:
-        """A value above i of them has level i."""
+        """A value above i thresholds has level i."""
         steps = 2**self.activation_bits - 1
         return [(2 * i - 1) / (2 * steps) for i in range(1, steps + 1)]
 
@@ -90,7 +90,7 @@ class _QuantisedGradient(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         steps = ctx.steps
         largest = grad.abs().amax(tuple(range(1, grad.dim())), keepdim=True)
-        span = 2 * torch.where(largest > 0, largest, 1.0)  # a gradient of zeros stays one
+        span = 2 * torch.where(largest > 0, largest, 1.0)  # a gradient of zeros stays zero
         noise = (torch.rand_like(grad) - 0.5) / steps
         level = torch.round((grad / span + 0.5 + noise).clamp(0, 1) * steps)
         return torch.where(largest > 0, span * (level / steps - 0.5), 0.0), None

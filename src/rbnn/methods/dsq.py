@@ -25,7 +25,7 @@ class SoftSign(nn.Module):
 
     def __init__(self, limit: Tensor) -> None:
         super().__init__()
-        # One number each, not in zero dimensions: FSDP takes no scalars.
+        # One number each, with one dimension, because FSDP does not accept scalars.
         self.limit = nn.Parameter(limit.reshape(1).clamp_min(SMALLEST_RANGE))
         self.alpha = nn.Parameter(torch.full_like(self.limit, ALPHA_START, requires_grad=False))
 
@@ -36,7 +36,7 @@ class SoftSign(nn.Module):
         return ScaledSigns(sign(x), c.detach(), soft)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        """Also from files in which they are scalars."""
+        """Also loads files in which they are scalars."""
         for key in (prefix + "limit", prefix + "alpha"):
             if key in state_dict and state_dict[key].dim() == 0:
                 state_dict[key] = state_dict[key].reshape(1)
@@ -44,7 +44,7 @@ class SoftSign(nn.Module):
 
     @torch.no_grad()
     def confine(self) -> None:
-        """c above 0, α in (0, ½]: beyond, φ is no step any more."""
+        """Keep c above 0 and α in (0, ½], beyond which φ is no longer a step."""
         self.limit.clamp_(min=SMALLEST_RANGE)
         self.alpha.clamp_(ALPHA_LOW, ALPHA_HIGH)
 

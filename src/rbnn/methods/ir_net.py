@@ -35,7 +35,7 @@ class IRNet(Method):
 
     @torch.no_grad()
     def scale(self, standard: Tensor) -> Tensor:
-        """A power of two per filter; 1 for a constant one, which has no magnitude."""
+        """A power of two per filter; 1 for a constant filter, which has no magnitude."""
         magnitude = mean_magnitude(standard)
         return torch.exp2(torch.round(torch.log2(torch.where(magnitude > 0, magnitude, 1.0))))
 

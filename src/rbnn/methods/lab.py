@@ -9,7 +9,7 @@ from rbnn.methods._options import estimators
 from rbnn.methods._registry import register_method
 
 MEMORY = 0.999
-"""Of the second moment, as in Adam."""
+"""Decay of the second moment, as in Adam."""
 
 FLOOR = 1e-8
 
@@ -22,8 +22,9 @@ class LAB(SignInputs):
         backward  identity from the binarized weight to w (α is a constant), 1[|x| ≤ 1] for the activation
         v         moving average (0.999) of g², g the gradient of the binarized weight
 
-    After every step v takes in g and the latent weight is clamped to [−1, 1].  By the identity g is the gradient of w
-    itself, so v is made from ``w.grad``: summed over micro-batches, averaged over processes, whatever the optimiser.
+    After every step v is updated with g and the latent weight is clamped to [−1, 1].  By the identity, g is the
+    gradient of w itself, so v is made from ``w.grad``: summed over micro-batches and averaged over processes, with any
+    optimiser.
     With Adam the step is the paper's proximal Newton step.  v = 0 at the start gives α = mean|w|.
 
     estimator    of the activation's sign

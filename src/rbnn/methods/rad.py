@@ -39,9 +39,9 @@ class RAD(BNN):
                   L = mean_c (2 − |μ| − σ)₊² + mean_c (σ − 4)₊² + mean_c (μ² − σ²)₊
 
     The form is that of the authors' code.  The batch norm behind a layer is the next one registered before another
-    convolution or linear layer; it has to have a learned gamma, or σ would stay 1.  The schedule, when it is made, lets
-    the method set a hook on it, which computes L in each forward pass of the training.  Where a shortcut joins behind
-    the batch norm, L is still that of the batch norm alone.
+    convolution or linear layer.  It must have a learned gamma; otherwise σ would stay 1.  When the schedule is created,
+    it lets the method set a hook on that batch norm, which computes L in each forward pass of the training.  If a
+    shortcut is added after the batch norm, L is still that of the batch norm alone.
 
     strength            λ
     until               share of the training after which the penalty is off
@@ -73,7 +73,8 @@ class RAD(BNN):
         norms = [norm for method in methods if (norm := method.norm_behind(model)) is not None]
         if not norms:
             raise ConfigError(
-                "method 'rad' penalises what comes out of batch norms behind binary layers: there are none"
+                "method 'rad' penalises the outputs of batch norms that follow binary layers, but there are none: add "
+                "batch norms, or choose another method"
             )
         if self._hook is not None:
             self._hook.remove()
@@ -81,11 +82,11 @@ class RAD(BNN):
         norm = self.norm_behind(model)
         if norm is not None:
             if not norm.affine:
-                raise ConfigError("method 'rad' needs batch norms with a learned gamma: affine = True")
+                raise ConfigError("method 'rad' needs batch norms with a learned gamma: set affine = True")
             self._hook = norm.register_forward_hook(self._measure)
 
     def norm_behind(self, model: nn.Module) -> _BatchNorm | None:
-        """The batch norm that takes what the layer of this method gives."""
+        """The batch norm that follows the layer of this method."""
         modules = iter(model.modules())
         for module in modules:
             if getattr(module, "method", None) is self:
@@ -99,7 +100,7 @@ class RAD(BNN):
 
     def _measure(self, norm: nn.Module, inputs: Any, out: Tensor) -> None:
         if norm.training and torch.is_grad_enabled():
-            # Of a copy: the network may write over what its batch norm gave.
+            # A copy, because the network may overwrite the output of its batch norm.
             self._found = distribution_loss(out.clone()) if self._on else None
 
     def penalty(self, w: Tensor) -> Tensor | None:
@@ -118,4 +119,4 @@ class RAD(BNN):
         self._on = self.progress is None or self.progress < self.until
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_found": None}  # a part of one step's graph, which cannot be copied
+        return self.__dict__ | {"_found": None}  # part of one step's graph, which cannot be copied

@@ -43,7 +43,7 @@ class RBNN(Method):
 
     At the start of an epoch R1 and R2 get ``cycles`` rounds of alternating optimisation (eq. 8 to 10).
 
-    The paper leaves some things open; each is an option, whose default is what the authors' runs did:
+    The paper leaves some things open.  Each is an option, whose default is what the authors' runs used:
 
     rotation        groups of weights that are rotated together: ``filter`` (C·kh·kw values, one rotation shared by all
                     filters), ``layer`` (all O·C·kh·kw values, the paper's text), ``none`` (R switched off)
@@ -52,15 +52,15 @@ class RBNN(Method):
     beta_decay      weight decay of β as a multiple of the weights' own
     estimator       ``training-aware`` (T), or another name of ``rbnn.functional.ESTIMATORS``; ``ste`` is T switched off
     t_max           exponent of t at the end, 1 in the paper; with less the gradient closes later and signs move longer
-    floored         activations use k = 1 and t = max(t, 1), as in the published runs; else the same k, t as weights
+    floored         activations use k = 1 and t = max(t, 1), as in the published runs; otherwise the k and t of weights
     standardise     binarize activations as sign((x − mean)/std), mean and std per image, also at inference
     scaled          take the gradient of the activations' sign at x/std of the image; the sign itself is that of x, so
-                    that inference needs no statistics.  Goes with standardise = false
-    gradient        of w̃: ``paper``, (1 − α) I + α Rᵀ (eq. 15), or ``release``, (1 − α) I: the authors' code leaves the
-                    rotation out, so that weights get no gradient where α = 1
+                    that inference needs no statistics.  Requires standardise = false
+    gradient        of w̃: ``paper``, (1 − α) I + α Rᵀ (eq. 15), or ``release``, (1 − α) I: the authors' code omits the
+                    rotation, so weights get no gradient where α = 1
     cycles          rounds of B-, R1- and R2-step at the start of an epoch
-    rotate_until    share of the training after which the rotation stays as it is; 1 rotates before every epoch, as the
-                    paper does, 0 only before the first
+    rotate_until    share of the training after which the rotation stays fixed; 1 rotates before every epoch, as in the
+                    paper, 0 only before the first
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class RBNN(Method):
         between("rbnn", "beta_decay", beta_decay, 0, inf)
         between("rbnn", "t_max", t_max, T_MIN, 10)
         if rotation == "none" and alpha != "none":
-            raise ConfigError("alpha adjusts the rotation: rotation = 'none' needs alpha = 'none' too")
+            raise ConfigError("alpha adjusts the rotation: with rotation = 'none', set alpha = 'none'")
         one_of("rbnn", "gradient", gradient, ("paper", "release"))
         if gradient == "release" and alpha == "none" and rotation != "none":
-            raise ConfigError("gradient = 'release' needs an alpha: where α = 1 it gives no gradient at all")
+            raise ConfigError("gradient = 'release' gives no gradient where α = 1: set alpha to 'filter' or 'layer'")
         if scaled and standardise:
-            raise ConfigError("scaled divides activations by their std alone: set standardise = false")
+            raise ConfigError("scaled only divides activations by their std: set standardise = false")
         if cycles < 1 or not 0 <= rotate_until <= 1:
-            raise ConfigError(f"cycles ≥ 1 and 0 ≤ rotate_until ≤ 1 expected, got {cycles} and {rotate_until}")
+            raise ConfigError(f"expected cycles ≥ 1 and 0 ≤ rotate_until ≤ 1, got {cycles} and {rotate_until}")
         self.estimator, self.t_max, self.floored, self.standardise = estimator, float(t_max), floored, standardise
         self.scaled, self.rotated_gradient = scaled, gradient == "paper"
         self.cycles, self.rotate_until = cycles, rotate_until
@@ -126,7 +126,7 @@ class RBNN(Method):
             return standardise(w)
         if self.groups == len(w):
             return rotated_weight(w, self.R1, self.R2, self.beta, self.rotated_gradient)
-        # The whole layer is rotated as one.  Where α differs from filter to filter, it is spread over their values.
+        # The whole layer is rotated as one.  If α differs between filters, it is expanded to their values.
         flat, alpha = standardise(w).reshape(1, -1), self.alpha()
         if alpha is None:
             share = flat.new_ones(())
@@ -136,7 +136,8 @@ class RBNN(Method):
 
     @torch.no_grad()
     def keep_signs(self) -> None:
-        """R = I, and it counts as rotated: the first epoch would else turn the weights away from their signs."""
+        """Set R = I and mark it as rotated; otherwise the first epoch would rotate the weights away from their
+        signs."""
         if self.rotates:
             for rotation in (self.R1, self.R2):
                 rotation.copy_(torch.eye(len(rotation)))
@@ -160,7 +161,7 @@ class RBNN(Method):
     def continue_from(self, before: Method) -> bool:
         continued = super().continue_from(before)
         if continued and self.rotates:
-            # The rotation that is there serves epoch 0: another one would give the trained signs up.
+            # Epoch 0 uses the existing rotation, because another one would change the trained signs.
             self.rotated_at.clamp_(max=0)
         return continued
 
@@ -172,7 +173,7 @@ class RBNN(Method):
         if not (first or due):
             return
         if not bool(torch.isfinite(w).all()):
-            raise TrainingError("a weight is not finite, so there is no rotation for it: lower the learning rate")
+            raise TrainingError("a weight is not finite, so its rotation cannot be computed: lower the learning rate")
         flat = standardise(in_single(w)).reshape(self.groups, -1)
         r1, r2 = optimise_rotation(flat, in_single(self.R1), in_single(self.R2), self.cycles)
         if not bool(torch.isfinite(r1).all() and torch.isfinite(r2).all()):
@@ -191,8 +192,8 @@ class RBNN(Method):
 
 
 def _fingerprint(weight: Tensor) -> int:
-    """A number that follows from the weight's bits.  The first rotation is drawn by it, not by torch's generator: so
-    networks that differ in their method alone start with the same weights."""
+    """A number derived from the weight's bits.  It seeds the first rotation instead of torch's generator, so that
+    networks that differ only in their method start with the same weights."""
     if weight.is_meta:
         return 0
     return int(weight.detach().float().contiguous().view(torch.int32).long().sum()) % 2**63

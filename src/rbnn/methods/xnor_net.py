@@ -23,8 +23,8 @@ class XNORNet(SignInputs):
     After every step, in place: subtract the mean over the input channels at each kernel position, clamp to [−1, 1].
 
     gradient     of the weight: ``paper``: g_j (1/n + α·1[|w_j| ≤ 1]); ``release``, the default: that · n (1 − 1/C), as
-                 the authors' code has it with SGD, which hardly moves weights of magnitude α ≪ 1 without the factor
-                 (for Adam a factor is nothing; with C = 1 it is n); ``exact``: the derivative of α b itself,
+                 in the authors' code with SGD, which hardly moves weights of magnitude α ≪ 1 without the factor (Adam
+                 ignores a factor; with C = 1 it is n); ``exact``: the derivative of α b itself,
                  α·1[|w_j| ≤ 1] g_j + sign(w_j)/n · Σ_i g_i sign(w_i);  ``sgd``: exact · n (1 − 1/C), as in a public
                  PyTorch version
     k_map        multiply the output by K = mean_c|x| ⊛ box(1/(kh·kw)), with the layer's own stride, padding and
@@ -51,7 +51,7 @@ class XNORNet(SignInputs):
         if self.gradient in ("paper", "release"):
             soft = replace(exact, scale=scale).product() + w / w[0].numel()
         if self.gradient in ("release", "sgd"):
-            # What after_step leaves of a step in one weight is 1 − 1/C of it.
+            # after_step leaves 1 − 1/C of a step in one weight.
             soft = soft * (w[0].numel() * (1 - 1 / w.shape[1] if w.shape[1] > 1 else 1))
         return ScaledSigns(signs, scale, soft=soft)
 
@@ -60,7 +60,7 @@ class XNORNet(SignInputs):
 
     @torch.no_grad()
     def magnitudes(self, x: Tensor) -> Tensor:
-        """K: mean|x| under each position of the kernel, over the channels that the filter sees."""
+        """K: mean|x| at each position of the kernel, over the channels that the filter sees."""
         assert self.linear is not None, "the layer says how its kernel moves"
         filters, *window = self.shape
         groups = x.shape[1] // window[0] if len(window) > 1 else 1
@@ -73,6 +73,6 @@ class XNORNet(SignInputs):
 
     @torch.no_grad()
     def after_step(self, w: Tensor) -> None:
-        if w.shape[1] > 1:  # with one input channel the mean is the weight itself, and nothing would be left
+        if w.shape[1] > 1:  # with one input channel the mean is the weight itself, and the result would be 0
             w.sub_(w.mean(dim=1, keepdim=True))
         w.clamp_(-1, 1)

@@ -22,16 +22,16 @@ class XNORPlusPlus(SignInputs):
         forward   Γ ⊙ (sign(w) ⊛ sign(x))
         backward  1[|·| ≤ 1] for both signs; Γ by ordinary backpropagation
 
-        case 1    Γ_ohw = α_o                  any picture size
+        case 1    Γ_ohw = α_o                  any image size
         case 2    Γ_ohw dense                  H×W is the size of the layer's output, fixed by the first forward pass
         case 3    Γ_ohw = α_o β_hw
         case 4    Γ_ohw = α_o β_h γ_w          the published one
 
-    α starts at mean|w_o|, β and γ at 1: at first the layer is XNOR-Net without K.  No weight decay on Γ.  A signal has
-    one side: there case 4 is case 3.  A linear layer has no positions: there all cases are case 1.
+    α starts at mean|w_o|, β and γ at 1, so at first the layer is XNOR-Net without K.  Γ has no weight decay.  A signal
+    has one dimension, for which case 4 is case 3.  A linear layer has no positions, so all cases are case 1.
 
-    Networks by name know their picture size.  Your own network, made binary, has to see one batch before its
-    optimizer is made; other sizes are refused from then on.
+    Networks by name know their image size.  Your own network needs one batch before its optimizer is created; other
+    sizes are refused from then on.
 
     case         see above
     estimator    of both signs
@@ -44,7 +44,7 @@ class XNORPlusPlus(SignInputs):
         self.estimator = estimator
         self.case = case if weight.dim() > 2 else 1
         alpha = mean_magnitude(weight.detach())
-        # Case 2 needs α too, until it knows how many positions there are to start at it.
+        # Case 2 needs α too, until the number of positions is known.
         self.alpha = nn.Parameter(alpha) if self.case != 2 else None
         self.register_buffer("start", alpha if self.case == 2 else None, persistent=False)
         self.dense: nn.Parameter | None = None
@@ -55,8 +55,8 @@ class XNORPlusPlus(SignInputs):
 
     @property
     def size(self) -> tuple[int, ...] | None:
-        """The sides of the outputs that Γ was made for: height and width of a picture, the length of a signal; None
-        where there is no such restriction yet."""
+        """The size of the outputs that Γ was made for: height and width of an image, or the length of a signal.  None
+        if there is no such restriction yet."""
         return _size(self.dense, self.beta, self.gamma)
 
     @property
@@ -85,13 +85,13 @@ class XNORPlusPlus(SignInputs):
         elif self.size != size:
             known, given = ("×".join(map(str, each)) for each in (self.size, size))
             raise ConfigError(
-                f"method 'xnor++' learned a factor for each of {known} positions, this picture gives {given}: "
+                f"method 'xnor++' learned a factor for each of {known} positions, but this image gives {given}: "
                 "resize it, or train with case = 1, which takes any size"
             )
         return y * self.position_factors()
 
     def position_factors(self) -> Tensor:
-        """Γ without α: (O, H, W) in case 2, else (H, W); of signals (O, L) and (L)."""
+        """Γ without α: (O, H, W) in case 2, otherwise (H, W); for signals (O, L) and (L)."""
         if self.dense is not None:
             return self.dense
         assert self.beta is not None
@@ -102,7 +102,7 @@ class XNORPlusPlus(SignInputs):
         if self.case == 1:
             return form
         if self.size is None:
-            raise NotBinary("xnor++ has not seen a picture, so its factors per position are not known: run one batch")
+            raise NotBinary("xnor++ does not know its factors per position yet: run one batch through the network")
         return replace(form, positions=self.position_factors().detach().cpu().double().numpy())
 
     def inherit(self, before: Method) -> None:
@@ -113,7 +113,7 @@ class XNORPlusPlus(SignInputs):
         return {name: 0.0 for name, _ in self.named_parameters()}
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        """A method that has seen no picture takes the size from the file."""
+        """A method that has not seen an image takes the size from the file."""
         size = _size(*(state_dict.get(prefix + name) for name in ("dense", "beta", "gamma")))
         if self.needs_example and size is not None:
             self._set_size(size)

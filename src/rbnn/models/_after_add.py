@@ -1,4 +1,4 @@
-"""What follows where a shortcut meets its branch, and where a layer has none."""
+"""What follows the sum of a shortcut and its branch, or a layer without shortcut."""
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from rbnn.nn import BinaryConv2d, has_hooks
 
 ACTIVATIONS = ("hardtanh", "none", "prelu", "rprelu")
 SLOPE = 0.25
-"""Where the slopes of negative values start."""
+"""Initial slope for negative values."""
 
 
 class RPReLU(nn.Module):
@@ -28,8 +28,8 @@ class RPReLU(nn.Module):
 
 
 def create_activation(name: str, channels: int, binary: bool) -> nn.Module:
-    """The activation called ``name`` for so many channels.  A float twin has ReLU where the binary network has
-    hardtanh, and also where that has none: without any it would be one linear map."""
+    """The activation ``name`` for the given number of channels.  A float twin has ReLU where the binary network has
+    hardtanh or none, because without any activation it would be one linear map."""
     if name == "prelu":
         return nn.PReLU(channels, SLOPE)
     if name == "rprelu":
@@ -40,7 +40,7 @@ def create_activation(name: str, channels: int, binary: bool) -> nn.Module:
 
 
 class Join(nn.Module):
-    """``activation(branch + shortcut)``; without a hardtanh it is written over the branch."""
+    """``activation(branch + shortcut)``; without a hardtanh it overwrites the branch."""
 
     def __init__(self, activation: nn.Module) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Join(nn.Module):
         return type(self.activation) is nn.Hardtanh
 
     def after(self, conv: nn.Module, norm: nn.Module, x: Tensor, shortcut: Tensor) -> Tensor:
-        """The same of ``norm(conv(x))``, in one go where there is a kernel for it."""
+        """The same for ``norm(conv(x))``, with one kernel if there is one."""
         end = None if has_hooks(conv, norm, self, self.activation) else self._end()
         whole = conv.branch(x, norm, shortcut, end) if isinstance(conv, BinaryConv2d) and end is not None else None
         if whole is not None:
@@ -68,7 +68,7 @@ class Join(nn.Module):
         return self(norm(branch), shortcut)  # type: ignore[no-any-return]
 
     def _end(self) -> BranchEnd | None:
-        """The activation as a kernel takes it; None: there is none for it."""
+        """The activation in the form that a kernel takes; None if there is no kernel for it."""
         activation = self.activation
         if self._hardtanh:
             return BranchEnd()

@@ -1,4 +1,4 @@
-"""How the weights of a new network start."""
+"""The initial weights of a network."""
 
 from collections.abc import Iterable
 
@@ -11,9 +11,9 @@ def initialise_weights(model: nn.Module, tiny_gammas: Iterable[nn.BatchNorm2d] =
     """Kaiming-normal convolutions; batch-norm gammas at 1, those of ``tiny_gammas`` at 1e-8.  The methods then start
     from these weights.
 
-    With the norms at the end of its branches tiny, a residual network starts as its shortcuts alone.  Norms that stand
-    in the main path must not be tiny: in ResNet-18 for ImageNet the stem's gradients then grow to 1e6 in three steps.
-    A method with a threshold near ½ (DoReFa, ABC-Net) sees nothing of tiny inputs: its networks have no tiny gammas.
+    With tiny norms at the end of its branches, a residual network starts as its shortcuts alone.  Norms in the main
+    path must not be tiny: in ResNet-18 for ImageNet the stem's gradients then grow to 1e6 in three steps.  A method
+    with a threshold near ½ (DoReFa, ABC-Net) cannot see tiny inputs, so its networks have no tiny gammas.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv2d):

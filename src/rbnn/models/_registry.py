@@ -1,4 +1,4 @@
-"""Networks by name: the name of the function is the name of the network."""
+"""Networks by name.  The name of a network is the name of its function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from rbnn.models._shortcuts import SHORTCUTS, create_shortcut
 from rbnn.nn import BinaryConv2d, show_example
 
 OWN = "own"
-"""The shortcut that a network was published with."""
+"""The shortcut with which a network was published."""
 
 
 @dataclass(frozen=True)
 class Bricks:
-    """What a network is built from, by method: binary layers with hardtanh or another activation, or for the float twin
-    ``torch.nn``'s convolutions with ReLU."""
+    """The parts of a network: binary layers with hardtanh or another activation, or ``torch.nn``'s convolutions with
+    ReLU for the float twin."""
 
     method: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Bricks:
     activation_name: str = "hardtanh"
     shortcut_name: str = OWN
     used: set[str] = field(default_factory=set)
-    """Which of the network's options the network asked for."""
+    """The options that the network used."""
 
     @property
     def binary(self) -> bool:
@@ -45,16 +45,16 @@ class Bricks:
         return nn.Conv2d(*shape, bias=False)
 
     def activation(self, channels: int = 1) -> nn.Module:
-        """What the user chose, with learned numbers for each of ``channels``; 1 shares them among all channels."""
+        """The activation that the user chose, with learned numbers for each of ``channels``; 1 shares them."""
         self.used.add("activation")
         return create_activation(self.activation_name, channels, self.binary)
 
     def join(self, channels: int = 1) -> Join:
-        """The activation behind a sum of branch and shortcut."""
+        """The activation after a sum of branch and shortcut."""
         return Join(self.activation(channels))
 
     def shortcut(self, in_channels: int, out_channels: int, stride: int, own: Callable[[], nn.Module]) -> nn.Module:
-        """The shortcut of a block: ``own()`` where it changes size or channels and the user chose nothing else."""
+        """The shortcut of a block: ``own()`` if the size or channels change and the user chose nothing else."""
         self.used.add("shortcut")
         if self.shortcut_name != OWN:
             return create_shortcut(self.shortcut_name, in_channels, out_channels, stride)
@@ -73,7 +73,7 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        """The first line of the doc string."""
+        """The first line of the docstring."""
         return (self.build.__doc__ or "").strip().partition("\n")[0]
 
 
@@ -81,7 +81,7 @@ MODELS: dict[str, Entry] = {}
 
 
 def register_model(image_size: int) -> Callable[[Build], Build]:
-    """Makes a network known by its function's name, ``_`` spelled ``-``; it is meant for ``image_size`` pixels."""
+    """Register a network under its function's name, with ``-`` for ``_``.  It is meant for ``image_size`` pixels."""
 
     def register(build: Build) -> Build:
         name = build.__name__.replace("_", "-")
@@ -93,7 +93,7 @@ def register_model(image_size: int) -> Callable[[Build], Build]:
 
 
 def model_names() -> list[str]:
-    """Every network, those of installed packages too."""
+    """All networks, including those of installed packages."""
     plugins.import_installed()
     return list(MODELS)
 
@@ -109,19 +109,21 @@ def create_model(
     shortcut: str = OWN,
     **options: Any,
 ) -> nn.Module:
-    """The network ``name``, binarized by ``method`` (``float``: its float twin).
+    """Build the network ``name``, binarized with ``method`` (``float`` builds the float twin).
 
-    activation    behind each batch norm or sum with a shortcut: ``hardtanh``, ``none``, ``prelu`` or ``rprelu``; in the
-                  float twin ReLU stands for the first two
+    activation    after each batch norm or sum with a shortcut: ``hardtanh``, ``none``, ``prelu`` or ``rprelu``; the
+                  float twin uses ReLU instead of the first two
     shortcut      where the size changes: ``own`` (as the network was published), ``option-a``, ``pool-pad``,
                   ``pool-conv`` or ``conv``
-    options       those of the method
+    options       options of the method
     """
     if name not in MODELS and name not in model_names():
         raise UnknownName("model", name, MODELS)
     check_method(method, options)
     if num_classes < 2 or in_channels < 1:
-        raise ConfigError(f"at least 2 classes and 1 input channel expected, got {num_classes} and {in_channels}")
+        raise ConfigError(
+            f"num_classes must be at least 2 and in_channels at least 1, got {num_classes} and {in_channels}"
+        )
     if activation not in ACTIVATIONS:
         raise UnknownName("activation", activation, ACTIVATIONS)
     if shortcut not in (OWN, *SHORTCUTS):
@@ -131,8 +133,8 @@ def create_model(
     bricks = Bricks(method, options, num_classes, in_channels, size, activation, shortcut)
     model = entry.build(bricks)
     if shortcut != OWN and "shortcut" not in bricks.used:
-        raise ConfigError(f"{name} has no shortcuts: leave shortcut = {shortcut!r} out")
+        raise ConfigError(f"{name} has no shortcuts: leave out shortcut = {shortcut!r}")
     if activation != "hardtanh" and "activation" not in bricks.used:
-        raise ConfigError(f"{name} does not let its activation be chosen: leave activation = {activation!r} out")
+        raise ConfigError(f"{name} has a fixed activation: leave out activation = {activation!r}")
     show_example(model, torch.zeros(1, in_channels, size, size))
     return model

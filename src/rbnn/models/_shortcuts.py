@@ -19,14 +19,14 @@ class OptionA(nn.Module):
 
 
 def create_shortcut(name: str, in_channels: int, out_channels: int, stride: int) -> nn.Module:
-    """The shortcut called ``name``; nothing at all where neither size nor channels change.
+    """The shortcut ``name``; the identity if neither size nor channels change.
 
     option-a     every second pixel, channels of zeros on both sides
     pool-pad     the mean of 2×2 pixels, channels of zeros on both sides
     pool-conv    the mean of 2×2 pixels, a float 1×1 convolution, batch norm
     conv         a float 1×1 convolution of every second pixel, batch norm
 
-    A picture with an odd side has means of fewer pixels at its edge.
+    An image with an odd size has means of fewer pixels at its edge.
     """
     if stride == 1 and in_channels == out_channels:
         return nn.Identity()

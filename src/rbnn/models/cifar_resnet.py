@@ -1,4 +1,4 @@
-"""ResNets for 32×32 pictures: ResNet-20 in both structures and ResNet-18."""
+"""ResNets for 32×32 images: ResNet-20 in both structures, and ResNet-18."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -51,8 +51,8 @@ Block = type[BasicBlock] | type[BiRealBlock]
 def make_stages(
     bricks: Bricks, block: Block, blocks: dict[int, int], own: Callable[[int, int, int], nn.Module]
 ) -> nn.Sequential:
-    """Stages of ``blocks``, so many with so many channels each; all but the first halve the picture.  ``own`` makes the
-    shortcut of (in channels, out channels, stride) with which the network was published."""
+    """Stages of ``blocks``; all but the first halve the image.  ``own`` makes the published shortcut for (in channels,
+    out channels, stride)."""
     stages: list[nn.Module] = []
     first = before = next(iter(blocks))
     for channels, count in blocks.items():
@@ -67,7 +67,7 @@ def make_stages(
 
 
 def branch_norms(model: nn.Module) -> Iterator[nn.BatchNorm2d]:
-    """The batch norms at the end of the branches: behind each convolution of a block, not in stem and shortcuts."""
+    """The batch norms at the end of the branches: after each convolution of a block, not in stem and shortcuts."""
     for module in model.modules():
         if isinstance(module, BasicBlock | BiRealBlock):
             yield module.bn1
@@ -75,7 +75,7 @@ def branch_norms(model: nn.Module) -> Iterator[nn.BatchNorm2d]:
 
 
 class CifarResNet(nn.Module):
-    """A 3×3 stem, stages of blocks that halve the picture, average, batch norm, linear."""
+    """A 3×3 stem, stages of blocks that halve the image, average pooling, batch norm, linear."""
 
     def __init__(self, bricks: Bricks, layers: nn.Sequential, stem: int, features: int, activation: nn.Module) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def resnet20_bireal(bricks: Bricks) -> nn.Module:
 def resnet18_cifar(bricks: Bricks) -> nn.Module:
     """ResNet-18 for CIFAR: 64 to 512 channels, 1×1 convolutions in the shortcuts that are binary too.
 
-    As in the published network, no activation follows the stem of the binary one.
+    As in the published network, no activation follows the stem of the binary network.
     """
 
     def binary(in_channels: int, out_channels: int, stride: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-34 for 224×224 pictures, with Bi-Real structure."""
+"""ResNet-18 and ResNet-34 for 224×224 images, with Bi-Real structure."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from rbnn.models.cifar_resnet import BiRealBlock, branch_norms, make_stages
 
 
 class ImageNetResNet(nn.Module):
-    """A 7×7 stem with pooling, four stages of Bi-Real blocks whose 1×1 shortcuts stay float, average, batch norm,
+    """A 7×7 stem with pooling, four stages of Bi-Real blocks with float 1×1 shortcuts, average pooling, batch norm,
     linear."""
 
     def __init__(self, bricks: Bricks, blocks: tuple[int, int, int, int]) -> None:

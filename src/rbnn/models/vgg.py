@@ -1,4 +1,4 @@
-"""VGG-small for 32×32 pictures."""
+"""VGG-small for 32×32 images."""
 
 from torch import Tensor, nn
 
@@ -8,13 +8,13 @@ from rbnn.models._registry import Bricks, register_model
 
 
 class VGGSmall(nn.Module):
-    """128-128-M-256-256-M-512-512-M and one linear layer; a pool M stands before the batch norm of its layer."""
+    """128-128-M-256-256-M-512-512-M and one linear layer; a pool M comes before the batch norm of its layer."""
 
     def __init__(self, bricks: Bricks) -> None:
         super().__init__()
         if bricks.image_size < 8:
             raise ConfigError(
-                f"vgg-small halves the picture three times: at least 8 pixels expected, got {bricks.image_size}"
+                f"vgg-small halves the image three times: image_size must be at least 8, got {bricks.image_size}"
             )
         layers: list[nn.Module] = []
         before = bricks.in_channels

@@ -31,10 +31,9 @@ def check_work(graph: Graph, most: float | None) -> None:
     limit = _limit() if most is None else most
     if (wanted := work(graph)) > limit:
         raise PackError(
-            f"the network asks for {as_count(wanted)} multiply-adds a picture, where each of its "
-            f"{len(graph.operations):,} operations counts for {as_count(LEAST_WORK)} at least; allowed are "
-            f"{as_count(int(limit))}. If you trust it, set the environment variable {ENVIRONMENT}, or most_work of a "
-            f"Session, to {wanted} or inf"
+            f"the network needs {as_count(wanted)} multiply-adds per image, counting at least {as_count(LEAST_WORK)} "
+            f"for each of its {len(graph.operations):,} operations, but the limit is {as_count(int(limit))}. If you "
+            f"trust it, set the environment variable {ENVIRONMENT}, or most_work of a Session, to {wanted} or inf"
         )
 
 

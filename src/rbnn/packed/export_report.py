@@ -1,4 +1,4 @@
-"""What an export says about itself."""
+"""The report of an export."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from rbnn.text import plural
 
 @dataclass(frozen=True, repr=False)
 class ExportReport:
-    """A network, written and compared with what it was made from."""
+    """A network that was written and compared with what it was made from."""
 
     path: Path
     bytes: int
@@ -19,21 +19,21 @@ class ExportReport:
     binary_layers: int
     float_layers: int
     layers: list[Compared]
-    """Every operation that has a counterpart there, in the order in which they run."""
+    """Every operation that has a counterpart there, in the order of execution."""
     images: int
-    """Pictures that were compared."""
+    """Number of images that were compared."""
     signs: int
-    """Signs that were compared, each operation fed the values that it was made from."""
+    """Number of signs that were compared, with each operation given its counterpart's input."""
     near_ties: int
-    """Of these, signs that differ; each where its value nearly is the threshold."""
+    """Number of signs that differ, each with a value within rounding of the threshold."""
     images_with_near_ties: int
-    """Pictures in which a sign differs when the written network runs by itself."""
+    """Number of images in which a sign differs when the written network runs as a whole."""
     largest_difference: float
-    """Of a float value of any layer, relative to the largest value of its picture."""
+    """Largest difference of a float value in any layer, relative to the largest value of its image."""
     answer_difference: float
-    """Of the answers to pictures in which no sign differs."""
+    """Largest difference of the outputs for images in which no sign differs."""
     changed_by_int8: int | None
-    """Pictures whose largest answer is another since float layers are int8; None where none is."""
+    """Number of images whose class changed because float layers are int8; None without int8 layers."""
     beside: str = "torch"
     """What it was made from and compared with."""
 
@@ -60,29 +60,31 @@ class ExportReport:
         )
 
     def _facts(self) -> dict[str, str]:
-        """What came of it, for people."""
+        """The results for people, by name."""
         signs = f"all {self.signs:,} signs are the same"
         if self.near_ties:
             differ = "1 sign differs" if self.near_ties == 1 else f"{self.near_ties:,} signs differ"
-            signs = f"{differ} of {self.signs:,}, always where the value nearly is the threshold"
-        other, answers = self.images_with_near_ties, f"answers differ by at most {self.answer_difference:.1g}"
+            signs = f"{differ} of {self.signs:,}, always where the value is within rounding of the threshold"
+        other, answers = self.images_with_near_ties, f"outputs differ by at most {self.answer_difference:.1g}"
         whole = f"no sign differs in {plural(self.images, 'image')}; {answers}"
         if other:
-            rest = f"; in the {self.images - other} others {answers}" if other < self.images else ""
+            rest = f"; in the other {self.images - other} {answers}" if other < self.images else ""
             whole = f"signs differ in {other} of {plural(self.images, 'image')}{rest}"
         found = {
-            str(self.path): f"{self.bytes:,} bytes, {self.binary_layers} binary, {self.float_layers} float "
-            "convolutions",
-            f"layer by layer beside {self.beside}": f"{signs}; floats differ by at most {self.largest_difference:.1g} "
-            "of the largest value",
-            "by itself": whole,
+            str(self.path): f"{self.bytes:,} bytes, {self.binary_layers} binary and "
+            f"{plural(self.float_layers, 'float layer')}",
+            f"each layer compared with {self.beside}": f"{signs}; floats differ by at most "
+            f"{self.largest_difference:.1g} of the largest value",
+            "whole network": whole,
         }
+        if not self.binary_layers:
+            found["warning"] = "nothing was binarized, so all layers are float; call rbnn.binarize_ before training"
         if self.changed_by_int8 is not None:
             found["int8"] = f"changes the class of {self.changed_by_int8} of {plural(self.images, 'image')}"
         return found
 
     def __repr__(self) -> str:
-        """For people: the layers, one after the other, are in ``layers``."""
+        """A summary for people; ``layers`` has the single layers."""
         return "\n".join(f"{name}: {value}" for name, value in self._facts().items())
 
     def _repr_html_(self) -> str:

@@ -54,7 +54,7 @@ def encode(text: str, tensors: Mapping[str, NDArray[Any]]) -> bytes:
     listed = {name: [letters[array.dtype], *array.shape] for name, array in ordered}
     lines = f"{text}\n{_dumped(listed)}"
     if len(lines) > LARGEST_GRAPH:
-        raise PackError(f"its operations take {len(lines):,} characters, at most {LARGEST_GRAPH:,} can be read again")
+        raise PackError(f"its graph takes {len(lines):,} characters, but at most {LARGEST_GRAPH:,} can be read")
     parts = {"data": b"".join(array.tobytes() for _, array in ordered), "graph": zlib.compress(lines.encode(), 9)}
     header: dict[str, Any] = {"__metadata__": {"rbnn.version": str(VERSION), "rbnn.checksum": checksum(text, tensors)}}
     start = 0
@@ -87,7 +87,7 @@ def _bytes(path: Path) -> bytes:
     except OSError as reason:
         raise PackError(f"cannot be read: {reason.strerror or reason}") from None
     except MemoryError:
-        raise PackError("larger than the memory that there is") from None
+        raise PackError("it does not fit into memory") from None
     if not data:
         raise PackError(f"{NOT_ONE}: expected 1 to {LARGEST_FILE:,} bytes")
     return data
@@ -106,7 +106,7 @@ def parse(data: bytes) -> Graph:
     else:
         text, tensors = _unpacked(dict(stored))
     if metadata.get("rbnn.checksum") != checksum(text, tensors):
-        raise PackError("damaged, its checksum does not fit: copy or export it again")
+        raise PackError("damaged, because its checksum does not match: copy or export it again")
     graph = _from_json(text, tensors)
     graph.check()
     return graph
@@ -140,7 +140,7 @@ def _unpacked(stored: dict[str, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
     try:
         items = [(name, dtype, shape) for name, (dtype, *shape) in _json(listed).items()]
     except (ValueError, TypeError, AttributeError, RecursionError):
-        raise PackError("its list of tensors is not one") from None
+        raise PackError("its list of tensors is invalid") from None
     data = memoryview(stored["data"]["data"])
     tensors, start = {}, 0
     for name, dtype, shape in items:
@@ -150,11 +150,11 @@ def _unpacked(stored: dict[str, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
         width = _dtype(name, dtype).itemsize
         end = start + prod(shape) * width
         if start % width or end > len(data):
-            raise PackError(f"tensor {quoted(name)} does not lie in the file as it should")
+            raise PackError(f"tensor {quoted(name)} does not fit into the file")
         tensors[name] = _tensor(name, dtype, shape, data[start:end])
         start = end
     if start != len(data):
-        raise PackError("it holds numbers that belong to no tensor")
+        raise PackError("it contains data that belongs to no tensor")
     return text, tensors
 
 
@@ -187,7 +187,7 @@ def _version(metadata: dict[str, str]) -> int:
     if not (version.isascii() and version.isdigit() and len(version) < 10 and int(version) > 0):
         raise PackError("a safetensors file, but not a packed network: export it with `rbnn export`")
     if int(version) > VERSION:
-        raise PackError(f"format version {version}, this rbnn reads up to {VERSION}: pip install --upgrade rbnn")
+        raise PackError(f"format version {version}, but this rbnn reads up to {VERSION}: pip install --upgrade rbnn")
     return int(version)
 
 
@@ -255,7 +255,7 @@ def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
     given = _fields(top["input"], "the input", {"buffer": str, "mean": list, "std": list, "classes": list})
     for word, kind in (("mean", (int, float)), ("std", (int, float)), ("classes", str)):
         if not all(isinstance(item, kind) and not isinstance(item, bool) for item in given[word]):
-            raise PackError(f"{word} of the input holds something else than expected")
+            raise PackError(f"{word} of the input has values of the wrong type")
     return Graph(
         Input(given["buffer"], tuple(given["mean"]), tuple(given["std"]), tuple(given["classes"])),
         top["output"],
@@ -327,12 +327,12 @@ def _operation(value: Any, tensors: Mapping[str, NDArray[Any]]) -> Operation:
     fields = _fields(value, "an operation", types)
     for side in ("inputs", "outputs", "tensors"):
         if not all(isinstance(name, str) for name in fields[side].values()):
-            raise PackError(f"{side} of operation {quoted(fields['name'])} must be names")
+            raise PackError(f"{side} of operation {quoted(fields['name'])} must be a table of names")
     for role, name in fields["tensors"].items():
         if name not in tensors:
             raise PackError(
-                f"tensor {quoted(role)} of operation {quoted(fields['name'])} is {quoted(name)}, which the file does "
-                "not hold"
+                f"tensor {quoted(role)} of operation {quoted(fields['name'])} is {quoted(name)}, which is not in the "
+                "file"
             )
     held = {role: tensors[name] for role, name in fields["tensors"].items()}
     return Operation(**fields | {"tensors": held, "follows": follows})

@@ -24,8 +24,8 @@ def find_net(net: Path) -> Path:
             nearest = get_close_matches(str(net), pretrained.names(), n=1)
             hint = f"did you mean {nearest[0]}? " if nearest else ""
             raise CheckpointError(
-                f"there is no checkpoint, run or packed file {net}, and no pretrained network of that name: {hint}"
-                "`rbnn models --pretrained` lists them"
+                f"no checkpoint, run directory, packed file or pretrained network is named {net}: {hint}"
+                "`rbnn models --pretrained` lists the pretrained networks"
             ) from None
     except (OSError, ValueError):
         pass  # whoever reads it says what is wrong

@@ -66,7 +66,7 @@ class Graph:
     def only_output(self, who: str) -> str:
         """The network's output; ConfigError where it has several, which ``who`` does not take."""
         if not isinstance(self.output, str):
-            raise ConfigError(f"the network gives {len(self.outputs)} answers, and {who}: use rbnn.Session")
+            raise ConfigError(f"the network has {len(self.outputs)} outputs, but {who}: use rbnn.Session")
         return self.output
 
     def answered(self, planes: Callable[[str], NDArray[Any]]) -> Any:
@@ -149,29 +149,29 @@ class Graph:
             written.update(operation.outputs.values())
         _check_answer(self.output, 0)
         if len(self.outputs) > MOST_ANSWERS:
-            raise PackError(f"the network gives {len(self.outputs)} answers, at most {MOST_ANSWERS} are possible")
+            raise PackError(f"the network has {len(self.outputs)} outputs, but at most {MOST_ANSWERS} are possible")
         for name in self.outputs:
             if name not in written - {self.input.buffer} or self.buffers[name].type != "float":
                 raise PackError(f"the output {quoted(name)} is not a float buffer that some operation writes")
         for name, shape in self.shapes.items():
             if name not in self.outputs or prod(shape) != prod(self.buffers[name].shape):
-                raise PackError(f"the answer {quoted(name)} cannot have the shape {quoted(shape)}")
+                raise PackError(f"the output {quoted(name)} cannot have the shape {quoted(shape)}")
         self._check_free(written)
         if self.input.classes:
             answers = self.buffers[self.outputs[0]].shape[2]
             if not isinstance(self.output, str) or len(self.input.classes) != answers:
-                raise PackError(f"{len(self.input.classes)} names of classes for {answers} answers")
+                raise PackError(f"it has {len(self.input.classes)} class names for {answers} outputs")
 
     def _check_free(self, written: set[str]) -> None:
         if self.free is None:
             if any(operation.follows for operation in self.operations):
-                raise PackError("numbers follow from the size of the picture, which is not free")
+                raise PackError("numbers depend on the size of the picture, which is not free")
             return
         check_free(self.free)
         for name, given in self.free.shapes.items():
             why = wrong(given, self.shapes.get(name, ()), written, self.buffers)
             if why:
-                raise PackError(f"the shape of the answer {quoted(name)} {why}")
+                raise PackError(f"the shape of the output {quoted(name)} {why}")
 
 
 def answer_buffers(answer: Answer) -> list[str]:
@@ -198,10 +198,12 @@ def _check_answer(answer: Answer, depth: int) -> None:
     parts = answer if isinstance(answer, list) else list(answer.values()) if isinstance(answer, dict) else None
     if parts is None:
         if not isinstance(answer, str):
-            raise PackError("the output must be a buffer, or several in lists and under names")
+            raise PackError("the output must be a buffer, or several buffers in lists and tables")
         return
     if not 0 < len(parts) <= MOST_ANSWERS or depth == DEEPEST_ANSWER:
-        raise PackError(f"the output must have 1 to {MOST_ANSWERS} buffers, at most {DEEPEST_ANSWER} lists deep")
+        raise PackError(
+            f"the output must have 1 to {MOST_ANSWERS} buffers, nested at most {DEEPEST_ANSWER} levels deep"
+        )
     for name in answer if isinstance(answer, dict) else ():
         check_name(name)
     for part in parts:

@@ -32,7 +32,9 @@ def run_all(graph: Graph, images: Array) -> dict[str, Array]:
     float holds, or all of them together than the memory should."""
     values = len(images) * sum(prod(buffer.shape) for buffer in graph.buffers.values())
     if values > LARGEST_NETWORK:
-        raise InputError(f"{len(images)} pictures have {values:,} values, at most {LARGEST_NETWORK:,} fit: give fewer")
+        raise InputError(
+            f"{len(images)} images have {values:,} values, but at most {LARGEST_NETWORK:,} fit: pass fewer images"
+        )
     buffers = {graph.input.buffer: images.transpose(0, 2, 3, 1).astype(np.float32)}
     for operation in graph.operations:
         inputs = {role: buffers[name] for role, name in operation.inputs.items()}

@@ -89,7 +89,7 @@ def predictions(
         values = np.stack([values_of(graph, each, called) for each in pictures[first : first + at_once]])
         logits = answer(values).astype(np.float64)
         if not np.isfinite(logits).all():
-            raise InputError(f"{called} gives answers that are not finite: its numbers overflow on these pictures")
+            raise InputError(f"the outputs of {called} are not finite: its values overflow for these images")
         weights = np.exp(logits - logits.max(1, keepdims=True))
         for row in weights / weights.sum(1, keepdims=True):
             yield Prediction(classes, row)
@@ -105,13 +105,13 @@ def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]
             return source
         if source.dtype != np.float32 or source.size != height * width * channels or source.shape[0] != channels:
             raise InputError(
-                f"{called} takes pictures of bytes, (H, W) or (H, W, C) of any size, or normalised float32 of shape "
+                f"{called} takes images as bytes, (H, W) or (H, W, C) of any size, or as normalised float32 of shape "
                 f"{(channels, height, width)}, got {source.dtype} of shape {source.shape}"
             )
         ready: NDArray[np.float32] = source.reshape(channels, height, width)
         return ready
     if height == 1:
-        raise InputError(f"{called} takes {one_input((channels, height, width))} at a time, float32, and no pictures")
+        raise InputError(f"{called} takes {one_input((channels, height, width))} in float32 at a time, not images")
     from rbnn.data import preprocess
 
     mean, std = normalisation(graph, called)
@@ -169,8 +169,8 @@ def _square_side(graph: Graph, called: object) -> int:
     height, width, _ = graph.buffers[graph.input.buffer].shape
     if height != width:
         raise ConfigError(
-            f"{called} takes pictures of {height}×{width}, and only square ones are cut out of a file: "
-            "prepare them yourself and use rbnn.Session"
+            f"{called} takes images of {height}×{width}, but only square images can be prepared from files: "
+            "prepare arrays yourself and use rbnn.Session"
         )
     return height
 
@@ -182,13 +182,13 @@ def classifies(graph: Graph) -> bool:
 
 def _classifies(graph: Graph, called: object) -> None:
     if graph.buffers[graph.only_output(f"{called} does not classify")].shape[:2] != (1, 1):
-        raise ConfigError(f"{called} answers with a map, not with classes: use rbnn.Session")
+        raise ConfigError(f"{called} returns a map, not classes: use rbnn.Session")
 
 
 def normalisation(graph: Graph, called: object) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and std of each channel, as in training."""
     contract, channels = graph.input, graph.buffers[graph.input.buffer].shape[2]
     if not (contract.mean and contract.std):
-        raise ConfigError(f"{called} does not say how pictures are normalised: export it again with mean and std")
+        raise ConfigError(f"{called} does not record how images are normalised: export it again with mean and std")
     mean, std = (numbers * channels if len(numbers) == 1 else numbers for numbers in (contract.mean, contract.std))
     return mean, std

@@ -60,7 +60,7 @@ class Session:
         elif isinstance(network, str | os.PathLike):
             self.graph, self._called = packfile.read(network), str(network)
         else:
-            raise ConfigError(f"a packed file or a graph expected, got a {type(network).__name__}")
+            raise ConfigError(f"expected a packed file or a graph, got a {type(network).__name__}")
         self._asked_for = kernels, most_work
         self._made: Plans | None = Plans(self.graph, *self._asked_for)
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
@@ -142,7 +142,9 @@ class Session:
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
         except MemoryError:
-            raise InputError(f"{len(array)} pictures at once need more memory than there is: give fewer") from None
+            raise InputError(
+                f"{len(array)} images at once need more memory than is available: pass fewer images"
+            ) from None
         answers = dict(zip(plan.outputs, planes, strict=True))
         answer = plan.graph.answered(answers.__getitem__)
         signal = array.ndim == 3 and isinstance(answer, np.ndarray) and answer.ndim == 4 and answer.shape[2] == 1
@@ -172,7 +174,7 @@ class Session:
         plan = self._plan(array)
         checked = self._checked(array, plan)
         if len(checked) != 1:
-            raise InputError(f"a profile takes one picture, got {len(checked)}")
+            raise InputError(f"a profile takes one image, got {len(checked)}")
         try:
             seconds = plan.program.profile(checked, repeats, self.threads)
         except _core.Invalid as reason:
@@ -208,7 +210,7 @@ class Session:
         if array.dtype == np.uint8:
             array = self._normalised(self._shaped(array, plan))
         if array.dtype != np.float32:
-            raise InputError(f"float32 or uint8 images expected, got {array.dtype}: use images.astype('float32')")
+            raise InputError(f"expected float32 or uint8 images, got {array.dtype}: use images.astype('float32')")
         return self._shaped(array, plan)
 
     def _normalised(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -216,7 +218,7 @@ class Session:
 
         mean, std = self.graph.input.mean, self.graph.input.std
         if not mean or not std:
-            raise InputError("the file does not say how to normalise pictures: float32 images expected, got uint8")
+            raise InputError("the file does not record how to normalise images: expected float32 images, got uint8")
         return normalise(images.transpose(0, 2, 3, 1), mean, std)
 
     def _shaped(self, array: NDArray[Any], plan: Plan) -> NDArray[Any]:
@@ -230,7 +232,7 @@ class Session:
         if array.shape[1:] not in taken:
             expected = " or ".join(f"(N, {', '.join(map(str, each))})" for each in reversed(taken))
             sizes = f", or others: {in_words(self.graph.free.steps, height, width)}" if self.graph.free else ""
-            raise InputError(f"images of shape {expected} expected{sizes}, got {array.shape}")
+            raise InputError(f"expected images of shape {expected}{sizes}, got {array.shape}")
         return np.ascontiguousarray(array).reshape(len(array), channels, height, width)
 
 
@@ -247,7 +249,9 @@ def _given(graph: Graph, name: str, values: ArrayLike, count: int) -> NDArray[np
         raise UnknownName("buffer", name, graph.buffers)
     array, expected = _array(values), (count, *graph.buffers[name].shape)
     if array.dtype.kind not in "biuf" or array.shape != expected:
-        raise InputError(f"buffer {quoted(name)} takes numbers of shape {expected}, got {array.dtype} {array.shape}")
+        raise InputError(
+            f"buffer {quoted(name)} takes numbers of shape {expected}, got {array.dtype} of shape {array.shape}"
+        )
     return array.astype(np.float32)
 
 

@@ -1,1 +1,1 @@
-"""What happened in a run, as a page."""
+"""A page that shows what happened in training runs."""

@@ -1,4 +1,4 @@
-"""A run and all that is measured of it."""
+"""A run and its measures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class Analysed:
 
     run: Run
     number: int
-    """The place of its row in the report, which decides its colour: runs that differ in their seed alone share it."""
+    """The index of its row in the report, which decides its colour.  Runs that differ only in their seed share it."""
     row: str
-    """The name of its row; its own where no other run differs in the seed alone."""
+    """The name of its row; its own name if no other run differs only in the seed."""
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ class Analysed:
 
     @property
     def described(self) -> str:
-        """Name, method and the options that differ from the method's own."""
+        """The method and the options that differ from its defaults."""
         config = self.run.config
         own = method_options(config.method)
         changed = ((key, value) for key, value in config.options.items() if value != own[key])
@@ -56,7 +56,7 @@ class Analysed:
 
     @cached_property
     def costs(self) -> Costs | None:
-        """What its network costs when deployed; None without a checkpoint."""
+        """The costs of its network when deployed; None without a checkpoint."""
         network = self.run.network
         if network is None:
             return None
@@ -64,7 +64,7 @@ class Analysed:
         return costs(network.model, torch.zeros(1, network.contract.channels, size, size))
 
     def best(self) -> dict[str, float]:
-        """The log's entry with the best accuracy, the first of equals."""
+        """The first log entry with the best accuracy."""
         return max(self.run.epochs, key=lambda entry: entry["top1"])
 
     def over_training(self, key: str) -> list[tuple[int, list[float]]]:
@@ -87,11 +87,11 @@ class Timed:
 
     @property
     def milliseconds(self) -> float:
-        """For one picture."""
+        """For one image."""
         return 1000 * float(self.costs.total("seconds"))
 
     def layers(self) -> dict[str, list[OperationCosts]]:
-        """The operations, those of one layer together: ``conv1.sign`` belongs to ``conv1``."""
+        """The operations grouped by layer: ``conv1.sign`` belongs to ``conv1``."""
         names = {operation.name for operation in self.costs.operations}
         found: dict[str, list[OperationCosts]] = {}
         for operation in self.costs.operations:
@@ -102,13 +102,13 @@ class Timed:
 
 
 def time_packed(path: Path, name: str) -> Timed:
-    """Runs a packed network by itself, operation by operation."""
+    """Time each operation of a packed network."""
     graph = packfile.read(path)
     return Timed(name, _core.chosen_kernels(), packed_costs(graph, path.stat().st_size))
 
 
 def packed_files(runs: list[Run], given: list[Path]) -> list[tuple[Path, str]]:
-    """The packed networks to time with their names: those given, and those that lie in the run directories."""
+    """The packed networks to time with their names: those given, and those in the run directories."""
     found = {realpath(path): (path, path.name) for path in given}
     for run in runs:
         for path in sorted(run.path.glob("*.rbnn")):
@@ -117,5 +117,5 @@ def packed_files(runs: list[Run], given: list[Path]) -> list[tuple[Path, str]]:
 
 
 def judged_on(runs: Sequence[Analysed]) -> str:
-    """What the accuracies of the epochs were measured on."""
+    """What the accuracies were measured on."""
     return " or ".join(dict.fromkeys(evaluated_on(entry) for each in runs for entry in each.run.epochs[:1]))

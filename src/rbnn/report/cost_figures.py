@@ -1,4 +1,4 @@
-"""Where the bytes, the multiply-accumulates and the time of a deployed network go."""
+"""Which layers take the bytes, the multiply-accumulates and the time of a deployed network."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ LINE = 0.19
 
 
 def cost_figure(key: str, names: str, found: Costs) -> Figure:
-    """Share of bytes and MACs of each layer; batch norms, which become affines, together."""
+    """Share of bytes and MACs of each layer.  Batch norms, which become affines, are one entry."""
     parts = [
         (layer.name, layer.bits, layer.bytes, layer.binary_macs + layer.float_macs)
         for layer in found.layers
@@ -42,15 +42,14 @@ def cost_figure(key: str, names: str, found: Costs) -> Figure:
 
     caption = (
         f"Share of each layer in the {found.bytes:,} bytes of packed weights and the {macs:,} multiply-accumulates "
-        f"(MACs, for one picture) of {names}. Long bars of float layers are what keeps it from being smaller and "
-        "faster."
+        f"(MACs, for one image) of {names}. Long bars of float layers keep it from being smaller and faster."
     )
     columns = "layer", "bits", "bytes", "macs"
     return Figure(key, f"Size and work of {names}", caption, columns, parts, draw)
 
 
 def time_figure(key: str, timed: Timed) -> Figure:
-    """Time of each layer of a packed network: of its weights, and of what is done beside them."""
+    """Time of each layer of a packed network, for its weights and for other work."""
     rows: list[tuple[Any, ...]] = [
         (layer, operation.name, operation.kind, operation.bits, 1000 * operation.seconds)
         for layer, operations in timed.layers().items()
@@ -77,9 +76,9 @@ def time_figure(key: str, timed: Timed) -> Figure:
         return made
 
     caption = (
-        f"Time of each layer of {timed.name} for one picture on one thread of this machine, by the {timed.kernels} "
-        f"kernels, the least of many runs: {timed.milliseconds:.3f} ms together. The file has "
-        f"{timed.costs.file_bytes:,} bytes. What is not 1-bit work is what bits do not speed up."
+        f"Time of each layer of {timed.name} for one image on one thread of this machine, with the {timed.kernels} "
+        f"kernels, as the minimum of many runs: {timed.milliseconds:.3f} ms in total. The file has "
+        f"{timed.costs.file_bytes:,} bytes. Bits speed up only the 1-bit work."
     )
     columns = "layer", "operation", "kind", "bits", "milliseconds"
     return Figure(key, f"Time of {timed.name}", caption, columns, rows, draw)
@@ -91,7 +90,7 @@ def _bars(axes: Axes, names: Sequence[str], values: Sequence[float], shades: Seq
 
 
 def _finish(axes: Axes, names: Sequence[str], values: Sequence[float]) -> None:
-    """Names to the left of the bars, numbers at their ends."""
+    """Put names to the left of the bars and numbers at their ends."""
     places = range(len(names))
     axes.set_yticks(places, [shorten(name, 18) for name in names], fontsize=9)
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -109,7 +108,7 @@ def _brief(value: float) -> str:
 
 
 def _name_kinds(axes: Axes, kinds: Sequence[tuple[str, str]]) -> None:
-    """Names of the colours, one below the other in the lower right corner."""
+    """Put the names of the colours into the lower right corner, one below the other."""
     for index, (name, shade) in enumerate(kinds):
         axes.annotate(
             name, (1, 0), (-2, 2 + 13 * index), xycoords="axes fraction", textcoords="offset points",

@@ -1,4 +1,4 @@
-"""How figures look: one style, and SVG that takes its colours from the page it stands in."""
+"""The style of figures, and SVG that takes its colours from the page that contains it."""
 
 import io
 import re
@@ -13,8 +13,8 @@ from matplotlib.figure import Figure as Drawing
 
 from rbnn.text import shorten
 
-# Middle tones that can be read on white and on black, told apart by colour-blind readers too; the page has a light and
-# a dark shade of each (its --run-0 … variables).
+# Middle tones that are readable on white and on black and distinguishable for colour-blind readers.  The page has a
+# light and a dark shade of each (its --run-0 … variables).
 RUNS = ("#2b7fbd", "#d1601f", "#16946f", "#b15aa0", "#a8870f", "#7a7f87")
 STEPS = (RUNS[3], RUNS[0], RUNS[2], RUNS[4], RUNS[1])
 """From the start of training to its end."""
@@ -23,22 +23,22 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 """For more runs than colours."""
 
 WIDTH = 14
-"""Letters of a name beside a line."""
+"""Characters of a name next to a line."""
 
 SIZE = 4.8, 2.9
-"""Inches: as wide as a phone, so that letters keep their size."""
+"""In inches: as wide as a phone, so that letters keep their size."""
 LINE = 0.235
-"""Inches of a drawing's height for each name beside its lines; some of the height goes to the axis below."""
+"""Height in inches for each name next to a line; the axis below takes a part of the drawing's height."""
 
 
 def height(names: int) -> float:
-    """Inches of a drawing with so many names beside its lines."""
+    """Height in inches of a drawing with this many names next to its lines."""
     return max(SIZE[1], LINE * (names + 1))
 
 
 STYLE: Any = {
     "svg.hashsalt": "rbnn",
-    "text.parse_math": False,  # a run's name may hold a dollar sign
+    "text.parse_math": False,  # a run's name may contain a dollar sign
     "font.size": 10.2,
     "axes.edgecolor": GRID,
     "axes.labelcolor": INK,
@@ -71,14 +71,16 @@ def dash(run: int) -> Any:
 
 
 def crowded(runs: Sequence[object]) -> bool:
-    """Whether there are more runs than colours: figures then leave out what is secondary."""
+    """Whether there are more runs than colours; figures then leave out secondary lines."""
     return len(runs) > len(RUNS)
 
 
 @contextmanager
 def _style(**more: Any) -> Iterator[None]:
     with matplotlib.rc_context(STYLE | more), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing"
+        )  # a name with characters that the font does not have
         yield
 
 
@@ -86,14 +88,14 @@ def _style(**more: Any) -> Iterator[None]:
 def drawing(
     width: float = SIZE[0], height: float = SIZE[1], layout: Literal["constrained"] | None = "constrained"
 ) -> Iterator[Drawing]:
-    """An empty drawing in our style; needs no screen."""
+    """An empty drawing in our style.  It needs no display."""
     with _style():
         yield Drawing(figsize=(width, height), layout=layout)
 
 
 def name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, Any]]) -> None:
-    """Writes (y, text, colour, dash) to the right of where lines end, moved apart where they would overlap; a piece of
-    line leads to each."""
+    """Write (y, text, colour, dash) to the right of the ends of lines, moved apart if they would overlap.  A short line
+    leads to each."""
     low, high = axes.get_ylim()
     to_axes = axes.transAxes.inverted()
     least = LINE / axes.get_figure(root=True).get_figheight()  # type: ignore[union-attr]
@@ -115,7 +117,7 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, Any]]) -> None:
 
 
 def as_svg(made: Drawing, letters: str = "path") -> str:
-    """SVG of its own; ``letters``: ``path`` looks the same everywhere, ``none`` leaves text to the reader's fonts."""
+    """A standalone SVG.  ``letters``: ``path`` looks the same everywhere, ``none`` uses the reader's fonts."""
     buffer = io.StringIO()
     with _style(**{"svg.fonttype": letters}):
         made.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -123,7 +125,7 @@ def as_svg(made: Drawing, letters: str = "path") -> str:
 
 
 def as_png(made: Drawing) -> bytes:
-    """On white, sharp enough for print."""
+    """On a white background, sharp enough for print."""
     buffer = io.BytesIO()
     with _style():
         made.savefig(buffer, format="png", dpi=200, facecolor="white")
@@ -131,7 +133,7 @@ def as_png(made: Drawing) -> bytes:
 
 
 def inline(made: Drawing, key: str, label: str) -> str:
-    """An ``<svg>`` for a page: colours are the page's variables, ids carry ``key``, nothing points outside."""
+    """An ``<svg>`` for a page: colours are the page's variables, ids contain ``key``, and nothing links outside."""
     text = as_svg(made, letters="none")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)

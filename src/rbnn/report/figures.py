@@ -20,9 +20,9 @@ from rbnn.report.seeds import Points, band
 from rbnn.text import shorten
 
 End = tuple[float, str, str, Any]
-"""Of a line: its height, name, colour and dashes."""
+"""The end of a line: its height, name, colour and dashes."""
 HIGHEST = 4.0
-"""Where the axis of F′ ends: a narrow peak above it is named."""
+"""Upper end of the axis of F′; a narrow peak above it is labelled."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Figure:
     """Its numbers, unrounded."""
     draw: Callable[[], Drawing]
     panels: tuple[tuple[str, Callable[[], Drawing]], ...] = ()
-    """Where the page shows many small drawings instead of the large one: (title, drawing)."""
+    """Small drawings that the page shows instead of the large one: (title, drawing)."""
 
 
 def curve(runs: Sequence[Analysed], key: str, title: str, unit: str, caption: str, number: str,
           second: tuple[str, str] | None = None) -> Figure:  # fmt: skip
-    """A number of the log over the epochs, and where there is room a ``second`` one, dotted: (number, its caption)."""
+    """A number of the log over the epochs and, if there is room, a dotted ``second`` one: (number, its caption)."""
     runs = [each for each in runs if each.run.epochs]
     drawn = [number, second[0]] if second else [number]
     rows = [
@@ -76,7 +76,7 @@ def curve(runs: Sequence[Analysed], key: str, title: str, unit: str, caption: st
 
 
 def by_row(runs: Sequence[Analysed]) -> list[list[Analysed]]:
-    """Runs that differ in their seed alone, together."""
+    """Runs grouped by everything except their seed."""
     rows: dict[int, list[Analysed]] = {}
     for each in runs:
         rows.setdefault(each.number, []).append(each)
@@ -85,12 +85,12 @@ def by_row(runs: Sequence[Analysed]) -> list[list[Analysed]]:
 
 def _about_bands(runs: Sequence[Analysed]) -> list[str]:
     several = len(by_row(runs)) < len(runs)
-    said = "Runs that differ in their seed alone are one line, their mean, with a band from the least to the largest."
+    said = "Runs that differ only in their seed are one line, their mean, with a band from the lowest to the highest."
     return [said] if several else []
 
 
 def _plot(axes: Axes, lines: list[Points], shaded: bool = True, **style: Any) -> float:
-    """The mean of the lines, and if there are several a band; returns where the mean ends."""
+    """Plot the mean of the lines, with a band if there are several; returns the end of the mean."""
     places, means, least, most = zip(*band(lines), strict=True)
     axes.plot(places, means, **{"marker": "o" if len(places) == 1 else None} | style)
     if len(lines) > 1 and shaded:
@@ -101,7 +101,7 @@ def _plot(axes: Axes, lines: list[Points], shaded: bool = True, **style: Any) ->
 def _plot_rows(
     axes: Axes, together: list[list[Analysed]], lines: Callable[[list[Analysed]], list[Points]], **style: Any
 ) -> list[End]:
-    """The lines of each row in its colour; returns where they end, for ``name_lines``."""
+    """Plot the lines of each row in its colour; returns their ends for ``name_lines``."""
     ends = []
     for some in together:
         shade, line = colour(some[0].number), dash(some[0].number)
@@ -112,7 +112,7 @@ def _plot_rows(
 
 def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: str, caption: str, factor: float = 1.0,
            first: int = 1, limits: tuple[float, float] | None = None) -> Figure:  # fmt: skip
-    """A number of the layers over the epochs from ``first`` on: their mean, and where there is room their range."""
+    """A number of the layers over the epochs from ``first`` on: their mean and, if there is room, their range."""
     series = [(each, [point for point in each.over_training(number) if point[0] >= first]) for each in runs]
     series = [(each, points) for each, points in series if points]
     rows = [
@@ -127,7 +127,7 @@ def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: st
     of_run = {each.name: points for each, points in series}
 
     def points(some: Sequence[Analysed]) -> list[Points]:
-        """Layers and seeds alike: each point is a line of its own."""
+        """Each point of a layer or seed is a separate line."""
         seen = [(epoch, value) for each in some for epoch, values in of_run[each.name] for value in values]
         return [[(float(epoch), factor * value)] for epoch, value in seen]
 
@@ -144,7 +144,7 @@ def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: st
     of = "layers and seeds" if len(together) < len(series) else "layers"
     lines = f"Mean of the {of}."
     if not crowded(together):
-        lines = f"Line: mean of the {of}; band: from the least to the largest."
+        lines = f"Line: mean of the {of}; band: from the lowest to the highest."
     return Figure(key, title, f"{caption} {lines}", ("run", "epoch", "layer", number), rows, draw)
 
 
@@ -158,7 +158,7 @@ def _over_epochs(axes: Axes, unit: str) -> None:
 def per_layer(runs: Sequence[Analysed], key: str, value: Callable[[Layer], float | None], title: str, unit: str,
               caption: str, reference: tuple[float, str] | None = None, logarithmic: bool = False,
               factor: float = 1.0, bottom: float | None = None) -> Figure:  # fmt: skip
-    """A measure of each binary layer, one line per run; ``reference``: a value to compare with and its name."""
+    """A measure of each binary layer, one line per run.  ``reference`` is a value to compare with and its name."""
     names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
     of_run = {
         each.name: [(layer.name, number) for layer in each.layers if (number := value(layer)) is not None]
@@ -204,13 +204,14 @@ def _over_layers(axes: Axes, names: list[str]) -> None:
 
 
 def _without_prefix(names: list[str]) -> list[str]:
-    """The names without the first part where all have the same."""
+    """The names without their first part, if all share it."""
     first = {name.partition(".")[0] for name in names}
     return [name.partition(".")[2] or name for name in names] if len(first) == 1 else names
 
 
 def histograms(runs: Sequence[Analysed]) -> Figure:
-    """Weights before binarization: a panel for each layer with all runs, or for each of many runs with all layers."""
+    """Weights before binarization: a panel per layer with all runs, or per run with all layers if there are many
+    runs."""
     runs = [each for each in runs if any(layer.histogram is not None for layer in each.layers)]
     together = by_row(runs)
     names = list(dict.fromkeys(layer.name for each in runs for layer in each.layers))
@@ -227,7 +228,7 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
 
     def panel(axes: Axes, title: str) -> None:
         for each, counts in panels[title]:
-            if len(runs) == 1:  # several would cover each other
+            if len(runs) == 1:  # several would hide each other
                 axes.stairs(counts, EDGES, color=colour(each.number), fill=True, alpha=0.18, linewidth=0)
             axes.stairs(counts, EDGES, color=colour(each.number), linewidth=0.6 if crowded(together) else 1.4)
         axes.set_xlim(-3, 3)
@@ -261,17 +262,17 @@ def histograms(runs: Sequence[Analysed]) -> Figure:
         return made
 
     caption = (
-        "How the weights of each layer are spread just before sign, w̃ divided by their mean magnitude λ*, so that the "
-        "bits stand at ±1. Two separate hills at −1 and +1 with nothing at 0 lose little when they become bits; one "
-        "hill around 0 loses much. Figure 6 of the paper: XNOR-Net has one hill, RBNN two."
+        "Distribution of the weights of each layer just before sign: w̃ divided by its mean magnitude λ*, so that the "
+        "bits are at ±1. Two separate peaks at −1 and +1 with nothing at 0 lose little when they become bits; one peak "
+        "around 0 loses much. Figure 6 of the paper: XNOR-Net has one peak, RBNN two."
     )
-    title = "Histogram of each run, a line for each layer" if crowded(together) else "Histogram of each layer"
+    title = "Histogram of each run, with a line per layer" if crowded(together) else "Histogram of each layer"
     columns = "run", "layer", "low", "high", "share"
     return Figure("histograms", title, caption, columns, rows, draw, tuple((name, small(name)) for name in panels))
 
 
 def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:
-    """F and F' of one estimator at several e/E."""
+    """F and F' of an estimator at several values of e/E."""
     phases = gradient.phases
     rows = [
         (step, float(x), float(value), float(slope))
@@ -303,11 +304,11 @@ def approximation(key: str, gradient: Gradient, used_by: str) -> Figure:
 
     start, end = gradient.sharpness_and_gain(0.0)[0], gradient.sharpness_and_gain(1.0)[0]
     moves = (
-        f"From the first epoch to the last (e/E from 0 to 1) t grows from {start:g} to {end:g}: F comes near sign, and "
-        "F′, which passes gradients on, becomes high and narrow. Wide early lets more gradients through; narrow late "
-        "is true to sign but leaves values far from 0 without one."
+        f"From the first epoch to the last (e/E from 0 to 1) t grows from {start:g} to {end:g}: F approaches sign, and "
+        "F′, which passes gradients, becomes high and narrow. A wide F′ lets more gradients through early in training; "
+        "a narrow F′ is close to sign later but gives no gradient to values far from 0."
         if gradient.changes
-        else "It stays the same over the whole training."
+        else "It stays the same throughout training."
     )
     if gradient.floored:
         until = gradient.low / (gradient.low - gradient.high)  # where 10^(low + e/E (high − low)) is 1

@@ -1,4 +1,4 @@
-"""What the figures show, in sentences made from the numbers."""
+"""What the figures show, in sentences computed from the numbers."""
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
@@ -11,15 +11,15 @@ from rbnn.text import as_range, as_size, listed
 
 
 def findings(runs: Sequence[Analysed], times: Sequence[Timed]) -> list[str]:
-    """What holds of the runs together."""
+    """What is true of all runs together."""
     sentences = _accuracies(runs)
     sentences += _compared(*runs) if len(runs) == 2 else _errors(runs)
-    # What was really written stands before what is counted.
+    # Real file sizes come before computed ones.
     return [*sentences, *map(_file, times), *_sizes(runs)]
 
 
 def in_short(runs: Sequence[Analysed], times: Sequence[Timed]) -> list[str]:
-    """The whole report in a line each: how accurate, why, and how small and fast as bits."""
+    """The report in a few lines: how accurate, why, and how small and fast as bits."""
     known = sorted((each for each in runs if each.run.epochs), key=lambda each: -each.best()["top1"])
     lines = []
     if known:
@@ -27,24 +27,24 @@ def in_short(runs: Sequence[Analysed], times: Sequence[Timed]) -> list[str]:
         lines.append(f"Accuracy on {known[0].run.config.data}: {order}.")
     if angles := {each.name: fmean([layer.angle for layer in each.layers]) for each in runs if each.layers}:
         order = ", ".join(f"{name} {angles[name]:.1f}°" for name in sorted(angles, key=angles.__getitem__))
-        lines.append(f"Angle between weights and their signs, mean of the layers (0° loses nothing): {order}.")
+        lines.append(f"Mean angle between weights and their signs (0° loses nothing): {order}.")
     for timed in times:
         ratio = timed.costs.total("float_bytes") / timed.costs.file_bytes
         lines.append(
-            f"As bits: {timed.name} has {as_size(timed.costs.file_bytes)}, {ratio:.1f} times less than the float "
-            f"weights, and answers in {timed.milliseconds:.3f} ms."
+            f"As bits: {timed.name} has {as_size(timed.costs.file_bytes)}, {ratio:.1f}× smaller than the float "
+            f"weights, and takes {timed.milliseconds:.3f} ms per image."
         )
     return lines
 
 
 def findings_of(each: Analysed) -> list[str]:
-    """What holds of one run."""
+    """What is true of one run."""
     measured = [*_angles(each), *_modes(each), *_flips(each), *_alpha(each), *_reached(each)]
     return [_named(each), *_accuracy(each), *measured]
 
 
 def _count(one: Analysed, other: Analysed, better: Callable[[Layer, Layer], bool]) -> tuple[int, int]:
-    """In how many of the layers that both have the first is better, and how many those are."""
+    """The number of shared layers in which the first run is better, and the number of shared layers."""
     others = {layer.name: layer for layer in other.layers}
     pairs = [(layer, others[layer.name]) for layer in one.layers if layer.name in others]
     return sum(better(a, b) for a, b in pairs), len(pairs)
@@ -59,7 +59,7 @@ def _accuracies(runs: Sequence[Analysed]) -> list[str]:
     configs = [(each.run.config, len(each.run.epochs)) for each in known]
     if len({(config.data, config.limit, config.validation, epochs) for config, epochs in configs}) > 1:
         sentences.append(
-            "The runs saw different data or numbers of epochs, so their accuracies do not compare directly."
+            "The runs used different data or numbers of epochs, so their accuracies cannot be compared directly."
         )
     return sentences
 
@@ -79,14 +79,14 @@ def _accuracy(each: Analysed) -> list[str]:
         text += f" and ended at {last['top1']:.2f} %"
     gap = last["train_top1"] - last["top1"]
     if abs(gap) > 5:
-        text += f"; that is {abs(gap):.1f} points {'below' if gap > 0 else 'above'} the accuracy in training"
+        text += f"; this is {abs(gap):.1f} points {'below' if gap > 0 else 'above'} the training accuracy"
     sentences = [text + "."]
     if each.run.config.validation:
         looked = last.get("last_test_top1")
         sentences.append(
-            f"The epoch was chosen on {each.run.config.validation:,} training images that were held out, without a "
-            "look at the test set"
-            + (f"; that was evaluated once, after the last epoch: {looked:.2f} %." if looked is not None else ".")
+            f"The epoch was chosen on {each.run.config.validation:,} held-out training images, without looking at the "
+            "test set"
+            + (f", which was evaluated once, after the last epoch: {looked:.2f} %." if looked is not None else ".")
         )
     return sentences
 
@@ -96,10 +96,10 @@ def _angles(each: Analysed) -> list[str]:
     if not angles:
         return []
     below = sum(angle < GAUSSIAN_ANGLE for angle in angles)
-    nearer = f"{_of(below, len(angles))} layers are nearer" if below else "no layer is nearer"
+    nearer = f"{_of(below, len(angles))} layers have a smaller angle" if below else "no layer has a smaller angle"
     return [
-        f"Weights and their signs are {fmean(angles):.1f}° apart on average ({as_range(angles, 1, '°')}); Gaussian "
-        f"weights without rotation would be at {GAUSSIAN_ANGLE:.1f}°, and {nearer} than that."
+        f"The angle between weights and their signs is {fmean(angles):.1f}° on average ({as_range(angles, 1, '°')}). "
+        f"Gaussian weights without rotation would have {GAUSSIAN_ANGLE:.1f}°; {nearer}."
     ]
 
 
@@ -108,12 +108,12 @@ def _compared(first: Analysed, other: Analysed) -> list[str]:
     lost, _ = _count(first, other, lambda a, b: a.angle > b.angle)
     if lost > won:
         return _compared(other, first)
-    if not won:  # no layer in common, or the same angles
+    if not won:  # no shared layers, or the same angles
         return []
     return [
         f"The angle between weights and signs is smaller in {first.name} than in {other.name} in {_of(won, shared)} "
-        f"layers; the relative quantisation error is {fmean([a.relative_error for a in first.layers]):.3f} on average "
-        f"against {fmean([b.relative_error for b in other.layers]):.3f}."
+        f"layers. The mean relative quantisation error is {fmean([a.relative_error for a in first.layers]):.3f}, "
+        f"compared with {fmean([b.relative_error for b in other.layers]):.3f}."
     ]
 
 
@@ -122,7 +122,7 @@ def _errors(runs: Sequence[Analysed]) -> list[str]:
     if len(errors) < 2:
         return []
     order = ", ".join(f"{name} {errors[name]:.3f}" for name in sorted(errors, key=errors.__getitem__))
-    return [f"Relative quantisation error, mean of the layers: {order}."]
+    return [f"Mean relative quantisation error of the layers: {order}."]
 
 
 def _of(part: int, whole: int) -> str:
@@ -141,8 +141,8 @@ def _modes(each: Analysed) -> list[str]:
         else f"two modes at ±1 in {two} of {len(known)} layers, one around 0 in the others"
     )  # fmt: skip
     return [
-        f"{100 * near:.0f} % of |w̃|/λ* lie within [0.5, 1.5], where {100 * GAUSSIAN_NEAR_ONE:.0f} % of Gaussian "
-        f"weights would: {shape}."
+        f"{100 * near:.0f} % of |w̃|/λ* are within [0.5, 1.5], compared with {100 * GAUSSIAN_NEAR_ONE:.0f} % for "
+        f"Gaussian weights: {shape}."
     ]
 
 
@@ -155,7 +155,7 @@ def _flips(each: Analysed) -> list[str]:
         text += ", as after any random rotation"
     changes = each.over_training("epoch_flips")
     if len(changes) > 1:
-        text += f"; in the last epoch {100 * fmean(changes[-1][1]):.1f} % changed"
+        text += f"; {100 * fmean(changes[-1][1]):.1f} % changed in the last epoch"
     return [text + "."]
 
 
@@ -167,17 +167,17 @@ def _alpha(each: Analysed) -> list[str]:
     text = f"α stayed at {last:.3f}" if abs(first - last) < 0.005 else f"α went from {first:.3f} to {last:.3f}"
     text += f" on average ({as_range(points[-1][1], 1, '', 3)} at the end)"
     if last > 0.99:
-        text += ": the weights are fully rotated, α adjusts nothing"
+        text += ": the weights are fully rotated, and α adjusts nothing"
     elif last < 0.1:
-        text += ": nearly nothing of the rotation is left"
+        text += ": almost nothing of the rotation is left"
     return [text + "."]
 
 
 def _reached(each: Analysed) -> list[str]:
     if each.reached is None:
         return []
-    others = "" if each.reached == 1 else "; the others lie where F′ is 0 or nearly so"
-    share = f"{100 * each.reached:.0f}"  # all and none are said of all and none alone
+    others = "" if each.reached == 1 else "; for the others F′ is 0 or close to it"
+    share = f"{100 * each.reached:.0f}"  # 100 and 0 mean exactly all and none
     if 0.99 < each.reached < 1:
         share = "more than 99"
     elif 0 < each.reached < 0.01:
@@ -191,9 +191,9 @@ def _sizes(runs: Sequence[Analysed]) -> list[str]:
         found = each.costs
         if found is not None and each.run.binary:
             text = (
-                f"{as_size(found.bytes)} once packed, {found.bytes_ratio:.1f} times less than in the float twin, "
-                f"with {100 * found.binary_mac_share:.1f} % of the multiply-accumulates on single bits; a packed file "
-                "adds the list of its operations, less than 2 kB for a ResNet-20"
+                f"{as_size(found.bytes)} when packed, {found.bytes_ratio:.1f}× smaller than the float twin, "
+                f"with {100 * found.binary_mac_share:.1f} % of the multiply-accumulates on single bits. A packed file "
+                "also contains the list of its operations, less than 2 kB for a ResNet-20"
             )
             sentences.setdefault(text, []).append(each.name)
     return [f"Weights of {listed(names, of=len(runs))}: {text}." for text, names in sentences.items()]
@@ -202,8 +202,8 @@ def _sizes(runs: Sequence[Analysed]) -> list[str]:
 def _file(timed: Timed) -> str:
     ratio = timed.costs.total("float_bytes") / timed.costs.file_bytes
     return (
-        f"The file {timed.name} has {as_size(timed.costs.file_bytes)}, {ratio:.1f} times less than the weights of its "
-        f"float twin, and answers in {timed.milliseconds:.3f} ms on one thread; {_slowest(timed)}"
+        f"The file {timed.name} has {as_size(timed.costs.file_bytes)}, {ratio:.1f}× smaller than the weights of its "
+        f"float twin, and takes {timed.milliseconds:.3f} ms per image on one thread. {_slowest(timed)}"
     )
 
 
@@ -211,6 +211,6 @@ def _slowest(timed: Timed) -> str:
     name, operations = max(timed.layers().items(), key=lambda layer: sum(each.seconds for each in layer[1]))
     bits = [operation for operation in timed.costs.operations if operation.bits == 1]
     return (
-        f"{100 * timed.costs.share_of_time(bits):.0f} % of it is work on bits, and the slowest layer is {name} with "
+        f"{100 * timed.costs.share_of_time(bits):.0f} % of the time is work on bits. The slowest layer is {name} with "
         f"{100 * timed.costs.share_of_time(operations):.0f} %."
     )

@@ -1,4 +1,4 @@
-"""F and F' over training: what stands in for sign and its derivative in the backward pass (figure 5)."""
+"""F and F' over training, which replace sign and its derivative in the backward pass (figure 5)."""
 
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -21,13 +21,13 @@ PROGRESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 GRID = np.linspace(-2, 2, 401)
 
 FIXED_WEIGHT_ESTIMATORS = {"lab": "identity"}
-"""Of the weights' sign, where no option says it and it is not ``estimator``."""
+"""Estimators of the weights' sign, for methods without an option for it that do not use ``estimator``."""
 
 REACHES = {"abc-net": abc_net.REACH}
-"""Of methods that take F' of the activations' sign at x / reach."""
+"""The reach of methods that take F' of the activations' sign at x / reach."""
 
 FADED = 0.01
-"""A derivative below this share of its peak counts as none."""
+"""A derivative below this share of its peak counts as 0."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Gradient:
 
     @property
     def phases(self) -> list[tuple[float, float]]:
-        """The stretches of ``PROGRESS`` in which it is one and the same function, from … to."""
+        """The ranges (from, to) of ``PROGRESS`` in which the function stays the same."""
         same = groupby(PROGRESS, lambda progress: self.derivative(progress).tobytes())
         stretches = [list(each) for _, each in same]
         return [(stretch[0], stretch[-1]) for stretch in stretches]
 
     @property
     def changes(self) -> bool:
-        """Whether it is another function at the end of training than at the start."""
+        """Whether the function at the end of training differs from that at the start."""
         return len(self.phases) > 1
 
 
@@ -78,8 +78,8 @@ def gradients(run: Run) -> dict[str, Gradient]:
 
 
 def gradients_of(method: str, options: dict[str, Any]) -> dict[str, Gradient]:
-    """A method's estimators, by the signs that they belong to: ``weights``, ``activations``, or, where they are one,
-    ``weights and activations``."""
+    """A method's estimators by the signs that they belong to: ``weights`` and ``activations``, or ``weights and
+    activations`` if they are the same."""
     low, high = options.get("t_min", T_MIN), options.get("t_max", T_MAX)
 
     def named(estimator: str | None) -> Gradient | None:
@@ -96,13 +96,13 @@ def gradients_of(method: str, options: dict[str, Any]) -> dict[str, Gradient]:
 
 
 def _equal(one: Gradient, other: Gradient) -> bool:
-    """As functions: most estimators have no t that a floor could lift."""
+    """Whether they are equal as functions: most estimators have no t that a floor could raise."""
     return all(np.array_equal(one.derivative(progress), other.derivative(progress)) for progress in PROGRESS)
 
 
 def reached(run: Run, layers: list[Layer]) -> float | None:
-    """Share of RBNN's weights whose sign has a derivative F'(w̃) of at least ``FADED`` of its peak, as of the network's
-    epoch; None for other methods and where the weights are not known."""
+    """Share of RBNN's weights whose derivative F'(w̃) is at least ``FADED`` of its peak, at the network's epoch.  None
+    for other methods, and if the weights are not known."""
     if run.config.method != "rbnn" or run.network is None:
         return None
     gradient = next(gradient for of, gradient in gradients(run).items() if of.startswith("weights"))

@@ -15,19 +15,19 @@ from rbnn.report.run_directory import Run
 from rbnn.training.layer_measures import INITIAL, Signs, layer_measures, present_signs
 
 GAUSSIAN_COSINE = sqrt(2 / pi)
-"""cos θ of Gaussian weights and their signs, ``E|w| / √E[w²]``: what a layer has without any rotation."""
+"""cos θ between Gaussian weights and their signs, ``E|w| / √E[w²]``: that of a layer without rotation."""
 GAUSSIAN_ANGLE = degrees(acos(GAUSSIAN_COSINE))
 
 GAUSSIAN_NEAR_ONE = erf(1.5 / sqrt(pi)) - erf(0.5 / sqrt(pi))
 """Share of Gaussian weights with ``|w|/mean|w|`` in [0.5, 1.5]."""
 
 EDGES = np.linspace(-4, 4, 81)
-"""Bins of ``w̃/λ*``: the signs stand at ±1.  What lies beyond is counted in the outermost ones."""
+"""Bins of ``w̃/λ*``, where the signs are at ±1.  Values beyond are counted in the outermost bins."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One binary layer; None where the run does not hold what the number needs."""
+    """Measures of one binary layer; None if the run does not contain what a measure needs."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class Layer:
 
     @property
     def near_one(self) -> float | None:
-        """Share of the weights whose ``|w̃|/λ*`` lies in [0.5, 1.5]."""
+        """Share of the weights whose ``|w̃|/λ*`` is in [0.5, 1.5]."""
         return None if self.weights is None else self._share(0.5, 1.5)
 
     @property
@@ -63,14 +63,14 @@ class Layer:
         return 2 * self._share(0, 0.25) / 0.25 <= self._share(0.75, 1.25) / 0.5
 
     def _share(self, low: float, high: float) -> float:
-        """How many of ``|w̃|/λ*`` lie in [low, high]."""
+        """Share of the weights whose ``|w̃|/λ*`` is in [low, high]."""
         assert self.weights is not None, "the caller has looked"
         magnitudes = np.abs(self.weights) / self.scale
         return float(((magnitudes >= low) & (magnitudes <= high)).mean())
 
 
 def layers(run: Run) -> list[Layer]:
-    """Every binary layer of a run, measured on its network; by the log's last entry where there is no checkpoint."""
+    """All binary layers of a run, measured on its network, or from the log's last entry if there is no checkpoint."""
     return list(_of_network(run) if run.network is not None else _of_log(run))
 
 
@@ -80,7 +80,9 @@ def _of_network(run: Run) -> Iterator[Layer]:
     model = run.network.model
     signs = present_signs(model)
     if run.initial is not None and _shapes(run.initial) != _shapes(signs):
-        raise CheckpointError(f"{run.path / INITIAL} is of another network: it belongs to this run's first epoch")
+        raise CheckpointError(
+            f"{run.path / INITIAL} belongs to another network: restore the file that this run wrote in its first epoch"
+        )
     logged = layer_measures(model, run.initial or signs, signs)
     for name, layer in binary_layers(model):
         before = layer.method.before_sign(layer.weight).double()

@@ -1,4 +1,4 @@
-"""Runs → measures → figures → one page that needs nothing else."""
+"""Turns runs into measures, figures and one self-contained page."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ from rbnn.training.config import as_table
 
 @dataclass(frozen=True)
 class Report:
-    """Everything a page shows."""
+    """Everything that a page shows."""
 
     runs: list[Analysed]
     times: list[Timed]
@@ -46,7 +46,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the summary: a run, or those that differ in their seed alone, with mean and deviation."""
+    """A line of the summary: a run, or runs that differ only in their seed, with mean and deviation."""
 
     runs: list[Analysed]
 
@@ -89,7 +89,7 @@ class Line:
 
 
 def read(paths: Sequence[Path], packed: Sequence[Path] = ()) -> Report:
-    """Reads and measures runs, and times the packed networks given or found beside them."""
+    """Read and measure runs, and time the packed networks that are given or found in their directories."""
     runs = read_runs(list(paths))
     times = [time_packed(path, printable(name)) for path, name in packed_files(runs, list(packed))]
     place = {id(run): (number, row.name) for number, row in enumerate(rows_of(runs)) for run in row.runs}
@@ -97,7 +97,7 @@ def read(paths: Sequence[Path], packed: Sequence[Path] = ()) -> Report:
 
 
 def write_page(report: Report, path: Path) -> None:
-    """One HTML file: pictures are inside, nothing is fetched."""
+    """Write one HTML file with all images inside; nothing is loaded from elsewhere."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters["joined"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")
     template = environment.from_string(files("rbnn.report").joinpath("page.html.jinja").read_text("utf-8"))
@@ -125,8 +125,8 @@ def write_page(report: Report, path: Path) -> None:
 
 
 def write_figures(report: Report, directory: Path) -> list[Path]:
-    """Each figure as SVG and PNG, its numbers as CSV, and all runs' epochs and layers as two tables, into a directory
-    that exists."""
+    """Write each figure as SVG and PNG, its numbers as CSV, and the epochs and layers of all runs as two tables, into
+    an existing directory."""
     written = []
 
     def write(name: str, content: bytes) -> None:
@@ -144,7 +144,7 @@ def write_figures(report: Report, directory: Path) -> list[Path]:
 
 
 def as_csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Numbers unrounded: what is read back equals the log."""
+    """Numbers are not rounded, so they equal those of the log when read back."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

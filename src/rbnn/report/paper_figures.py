@@ -1,4 +1,4 @@
-"""Which of the paper's figures a run reproduces, counted layer by layer."""
+"""Which of the paper's figures a run reproduces, counted over its layers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from rbnn.text import as_range
 SHOWN = {
     "2a": "cosine similarity above XNOR-Net’s in every layer",
     "2b": "quantisation error, relative to the weight, below XNOR-Net’s in every layer",
-    "4c": "α moves during training",
+    "4c": "α changes during training",
     "6": "two modes of weights, at −1 and +1; for XNOR-Net one, at 0",
     "7": "about half of the signs flip; for XNOR-Net clearly fewer",
 }
-"""What the paper's figures show of RBNN."""
+"""What the paper's figures show about RBNN."""
 
 HALF = 0.05
-"""Flips between 45 and 55 % are what chance alone, or any random rotation, gives."""
+"""Flips between 45 and 55 % are what chance or any random rotation gives."""
 
 MOVED = 0.01
-"""α that is nearer to its start than this has not moved."""
+"""α within this distance of its start has not changed."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A figure of the paper and what a run says of it."""
+    """A figure of the paper and whether a run reproduces it."""
 
     figure: str
     run: str
@@ -63,7 +63,7 @@ def _against(ours: Analysed, theirs: Analysed) -> list[Claim]:
         return sum(better(a, b) for a, b in pairs)
 
     def means(number: Callable[[Layer], float]) -> str:
-        return f"mean {fmean([number(a) for a, _ in pairs]):.3f} against {fmean([number(b) for _, b in pairs]):.3f}"
+        return f"mean {fmean([number(a) for a, _ in pairs]):.3f}, XNOR-Net {fmean([number(b) for _, b in pairs]):.3f}"
 
     higher = count(lambda a, b: a.cosine > b.cosine)
     lower = count(lambda a, b: a.relative_error < b.relative_error)
@@ -84,7 +84,7 @@ def _alpha(each: Analysed) -> list[Claim]:
     options = method_options("rbnn") | each.run.config.options
     start, last = abs(sin(options["beta_start"])), points[-1][1]
     moved = any(abs(value - start) > MOVED for value in last)
-    return [Claim("4c", each.name, moved, f"{start:.3f} at first, {as_range(last, 1, '', 3)} now")]
+    return [Claim("4c", each.name, moved, f"{start:.3f} at the start, {as_range(last, 1, '', 3)} at the end")]
 
 
 def _of_signs(each: Analysed, rotated: bool) -> list[Claim]:

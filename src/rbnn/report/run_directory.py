@@ -1,4 +1,4 @@
-"""A run directory or a lone checkpoint, read for analysis.  What is not there is said, not guessed."""
+"""A run directory or a single checkpoint, read for analysis.  Missing parts are reported, not guessed."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,13 @@ class Run:
     """What a run left behind."""
 
     name: str
-    """Short, and different from that of every other run of the report."""
+    """A short name, unique among the runs of the report."""
     path: Path
     config: TrainConfig
     epochs: list[dict[str, Any]]
     """The log, one entry per finished epoch."""
     network: Network | None
-    """At its best epoch, or as the run stopped before the first one ended."""
+    """The network of the best epoch, or the last state of a run without a finished epoch."""
     initial: Signs | None
     """Signs of the weights before training."""
 
@@ -49,11 +49,11 @@ class Run:
 
     @property
     def measured(self) -> str:
-        """Which moment of the run the network is of."""
+        """The moment of the run that the network belongs to."""
         if self.network is None:
             return f"epoch {len(self.epochs)} (from the log)"
         state = self.network.state
-        if "epoch" not in state:  # of another program
+        if "epoch" not in state:  # from another program
             return "the checkpoint"
         if "step" in state:  # only the checkpoint that a run resumes from counts steps
             return f"step {state['step']} of epoch {state['epoch'] + 1}"
@@ -64,19 +64,21 @@ class Run:
         sentences = []
         done, asked = len(self.epochs), self.config.epochs
         if self.path.is_file():
-            sentences.append(f"{self.name} is a lone checkpoint: without a log it has no curves.")
+            sentences.append(f"{self.name} is a single checkpoint, which has no log and no curves.")
         elif done == 0:
             sentences.append(f"{self.name} has not finished an epoch: its log is empty, so it has no curves.")
         elif done < asked:
-            sentences.append(f"{self.name} ended after {done} of {asked} epochs: it was interrupted or is running.")
+            sentences.append(
+                f"{self.name} has finished {done} of {asked} epochs: it was interrupted or is still running."
+            )
         if done == 1:
-            sentences.append(f"{self.name} has one epoch: there is no change from epoch to epoch to show.")
+            sentences.append(f"{self.name} has one epoch, so changes from epoch to epoch cannot be shown.")
         if not self.binary:
             sentences.append(f"{self.name} is a float network: it has no binary layers, angles or flips.")
         if self.network is None:
             sentences.append(
-                f"{self.name} has no checkpoint ({BEST} or {LAST}): histograms, absolute errors and sizes are left "
-                "out, the other measures of its layers are the log's."
+                f"{self.name} has no checkpoint ({BEST} or {LAST}): histograms, absolute errors and sizes are missing, "
+                "and the other measures of its layers come from the log."
             )
         if self.initial is None and self.binary and self.network is not None:
             sentences.append(f"{self.name} has no {INITIAL}: flips from initialisation cannot be counted.")
@@ -84,18 +86,18 @@ class Run:
 
 
 def read_runs(paths: list[Path]) -> list[Run]:
-    """The runs in these directories, checkpoints or tables, named apart."""
+    """The runs in these directories, checkpoints or tables, with different names."""
     return [_read(path, name) for path, name in named_runs(paths)]
 
 
 def _read(path: Path, name: str) -> Run:
     if not path.exists():
-        raise CheckpointError(f"a run directory of `rbnn train` or a checkpoint is expected, but {path} does not exist")
+        raise CheckpointError(f"{path} does not exist: expected a run directory of `rbnn train` or a checkpoint")
     if path.is_file():
         network = load_network(path)
         return Run(name, path, network.config, [], network, None)
     if not (path / CONFIG_NAME).is_file():
-        raise CheckpointError(f"{path} holds no {CONFIG_NAME}: a run directory of `rbnn train` is expected")
+        raise CheckpointError(f"{path} contains no {CONFIG_NAME}: expected a run directory of `rbnn train`")
     config = read_recipe(path / CONFIG_NAME)
     epochs = read_log(path / LOG)
     held = any((path / file).is_file() for file in (BEST, LAST))

@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone are one row: a line with a band, and a mean with its deviation."""
+"""Runs that differ only in their seed are one row: a line with a band, and a mean with its deviation."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from rbnn.text import printable
 from rbnn.training.config import CIRCUMSTANCES, as_table, with_all_options
 
 SEED = re.compile(r"(, seed |[/_-]?seed[-_]?)\d+$")
-"""The end of a name that says nothing but the seed."""
+"""The end of a name that contains only the seed."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Of a single run its own, of several without the seed; where nothing is left, that of the folder."""
+        """The name of a single run, or of several runs without the seed; if nothing is left, that of the folder."""
         first = self.runs[0]
         return first.name if len(self.runs) == 1 else SEED.sub("", first.name) or printable(first.path.parent.name)
 
 
 def rows_of(runs: Sequence[Run]) -> list[Row]:
-    """The runs by rows.  Two with the same seed, such as a run and its copy, are not of one row."""
+    """Group the runs into rows.  Two runs with the same seed, such as a run and its copy, are in different rows."""
     rows: dict[str, list[Row]] = {}
     for run in runs:
         table = as_table(with_all_options(run.config))
@@ -42,7 +42,7 @@ def rows_of(runs: Sequence[Run]) -> list[Row]:
 
 
 def mean_and_deviation(values: Sequence[float], digits: int) -> str:
-    """``77.23 ± 0.58``, the sample standard deviation; without one for a single value, a dash for none."""
+    """``77.23 ± 0.58``, with the sample standard deviation; a single value has none, and no value is a dash."""
     if not values:
         return "–"
     deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
@@ -53,7 +53,7 @@ Points = list[tuple[float, float]]
 
 
 def band(lines: Sequence[Points]) -> list[tuple[float, float, float, float]]:
-    """(x, mean, least, largest) of several lines, at each x that one of them has."""
+    """(x, mean, lowest, highest) of several lines, at each x that one of them has."""
     values: dict[float, list[float]] = {}
     for line in lines:
         for x, y in line:

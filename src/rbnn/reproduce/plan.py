@@ -1,7 +1,7 @@
 """From a table to training runs, all with the same budget, data order and initial weights.
 
-A run lives in ``OUT/METHOD-MODEL[-OPTION=VALUE…]/seed-N``, named by the options that are not the project's default: a
-system that stands in two tables is trained once.
+A run is in ``OUT/METHOD-MODEL[-OPTION=VALUE…]/seed-N``, named after the options that differ from the defaults.  So a
+row that appears in two tables is trained once.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, difference,
 from rbnn.training.log import LOG, read_log
 
 FEWEST_STEPS, SMALLEST_BATCH = 16, 16
-"""An epoch of a small data set has so many steps, as long as its batches are not smaller than that."""
+"""An epoch of a small data set has this many steps, as long as its batches are not smaller than this."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Run:
         return f"{self.row.name}, seed {self.config.seed}"
 
     def stranger(self) -> str | None:
-        """What is different about the run that the directory holds, if it is not this one."""
+        """How the run in the directory differs from this one, or None."""
         recipe = self.out / CONFIG_NAME
         held = with_all_options(read_recipe(recipe)) if recipe.exists() else None
         return difference(as_table(held), as_table(self.config)) if held is not None else None
@@ -60,14 +60,14 @@ class Run:
         return self.stranger() is None and kept
 
     def done(self) -> bool:
-        """Whether its last epoch is over and saved."""
+        """Whether its last epoch is finished and saved."""
         return self.begun() and checkpoint.load_last(self.out)[0].get("epoch") == self.config.epochs
 
     def check(self, resume: bool) -> None:
-        """Raises where the directory is taken: by another run, or by the beginning of this one unless ``resume``."""
+        """Raises if the directory contains another run, or the beginning of this one without ``resume``."""
         changed = self.stranger()
         if changed:
-            raise ConfigError(f"{self.out} holds a run with {changed}: change it back, or choose another --out")
+            raise ConfigError(f"{self.out} contains a run with {changed}: change it back, or choose another --out")
         if self.begun() and not resume:
             raise ConfigError(f"{self.out} was interrupted: add --resume to continue it, or choose another --out")
 
@@ -76,11 +76,11 @@ class Run:
         return read_log(self.out / LOG)
 
     def whole_log(self) -> list[dict[str, Any]]:
-        """The epochs of a run that is done."""
+        """The epochs of a finished run."""
         epochs = self.log()
         if len(epochs) != self.config.epochs:
             raise CheckpointError(
-                f"{self.out / LOG} has {len(epochs)} of the {self.config.epochs} epochs of a run that is done: remove "
+                f"{self.out / LOG} has only {len(epochs)} of the {self.config.epochs} epochs of a finished run: delete "
                 f"{self.out} to train it again"
             )
         return epochs
@@ -89,7 +89,7 @@ class Run:
 def make_budget(
     table: PaperTable, data_dir: Path, *, name: str, epochs: int, batch_size: int, accumulate: int, limit: int
 ) -> Budget:
-    """The published budget where ``name``, ``epochs`` or ``batch_size`` are not given."""
+    """The budget.  ``name``, ``epochs`` and ``batch_size`` default to those of the published runs."""
     name = name or table.data
     images = len(data.load(name, data_dir, "train"))
     images = min(images, limit) if limit else images
@@ -110,9 +110,9 @@ def plan(
     recipe: TrainConfig | None = None,
     **circumstances: Any,
 ) -> list[Run]:
-    """The runs of all rows, seed by seed, so that a table with one seed is complete first.  ``more`` are options of all
-    RBNN rows; ``recipe`` says how all rows are trained, by default as the published runs; ``circumstances`` say where
-    it is computed: out, data_dir, workers, device."""
+    """The runs of all rows, seed by seed, so that the table of one seed is complete first.  ``more`` are options of all
+    RBNN rows.  ``recipe`` says how all rows are trained; the default is the setup of the published runs.
+    ``circumstances`` say where it is computed: out, data_dir, workers, device."""
     check_method("rbnn", more)
     check_options(more)
     out = Path(circumstances.pop("out"))

@@ -1,4 +1,4 @@
-"""Training runs as processes of their own, some side by side."""
+"""Training runs as separate processes, several at a time."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ from rbnn.training.stopping import signals_to
 
 OUTPUT, LOCK = OF_REPRODUCE
 PAUSE = 0.2
-"""Seconds between two looks at the processes."""
+"""Seconds between two checks of the processes."""
 
 Complaints = list[tuple[Run, str]]
 
@@ -34,19 +34,19 @@ class _Started:
 
 
 class Runner:
-    """Starts runs as processes, at most ``jobs`` at a time; ``threads`` are divided among those."""
+    """Starts runs as processes, at most ``jobs`` at a time, which share ``threads``."""
 
     def __init__(self, jobs: int, threads: int) -> None:
         if jobs < 1 or threads < 1:
-            raise ConfigError(f"jobs and threads are at least 1, got {jobs} and {threads}")
+            raise ConfigError(f"--jobs and --threads must be at least 1, got {jobs} and {threads}")
         self.jobs, self.threads = jobs, threads
         self.share = threads
         self.started: list[_Started] = []
         self.stopping = False
 
     def train(self, runs: list[Run], looked: Callable[[], object], ended: Callable[[Run], object]) -> Complaints:
-        """Train all of them.  ``looked`` is called now and then, ``ended`` after each run.  Returns the complaints of
-        those that failed.  Ctrl-C lets each write its checkpoint; a second one stops them at once."""
+        """Train all of them.  ``looked`` is called regularly, ``ended`` after each run.  Returns the errors of the runs
+        that failed.  Ctrl-C lets each run write its checkpoint; a second Ctrl-C stops them at once."""
         self.share = max(1, self.threads // min(self.jobs, max(1, len(runs))))
         waiting = list(runs)
         failed: Complaints = []
@@ -77,13 +77,11 @@ class Runner:
         run.out.mkdir(parents=True, exist_ok=True)
         lock = (run.out / LOCK).open("ab")
         try:
-            # The process inherits the lock: it holds as long as somebody trains here, even if we are killed.
+            # The process inherits the lock, which holds as long as it trains here, even if this process is killed.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
-            raise ConfigError(
-                f"another process trains {run.out} just now: wait for it, or choose another --out"
-            ) from None
+            raise ConfigError(f"another process is training {run.out}: wait for it, or choose another --out") from None
         resume = ["--resume"] if run.begun() else []
         write_whole(run.out / CONFIG_NAME, lambda file: file.write(as_toml(run.config).encode()))
         with (run.out / OUTPUT).open("wb") as output:
@@ -94,7 +92,7 @@ class Runner:
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"OMP_NUM_THREADS": str(self.share)},
                 pass_fds=[lock.fileno()],
-                start_new_session=True,  # or a terminal's Ctrl-C would reach it twice, and the second stops at once
+                start_new_session=True,  # otherwise Ctrl-C in a terminal would reach it twice and stop it at once
             )
         return _Started(run, process, lock)
 
@@ -112,12 +110,12 @@ class Runner:
 
 
 def _complaint(one: _Started) -> str:
-    """Its last words; who is killed has none."""
+    """The last line that the run printed, or the signal that killed it."""
     if one.process.returncode < 0:
         name = signal.Signals(-one.process.returncode).name
-        memory = ", perhaps for want of memory: try fewer --jobs" if name == "SIGKILL" else ""
-        return f"it was ended by {name}{memory}; --resume continues it"
+        memory = ", perhaps because memory ran out: try fewer --jobs" if name == "SIGKILL" else ""
+        return f"it was killed by {name}{memory}; --resume continues it"
     path = one.run.out / OUTPUT
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
-    return said[-1].removeprefix("rbnn: ") if said else f"it ended without a word: see {path}"
+    return said[-1].removeprefix("rbnn: ") if said else f"it ended without output: see {path}"

@@ -1,4 +1,4 @@
-"""A table of the paper with our numbers beside the paper's, as JSON and as Markdown."""
+"""A table of the paper with our numbers next to the paper's, as JSON and as Markdown."""
 
 from dataclasses import asdict
 from statistics import mean, stdev
@@ -15,9 +15,9 @@ NOTHING = "–"
 def summarise(
     table: PaperTable, budget: Budget, runs: list[Run], failed: dict[str, str], asked_for: list[Row]
 ) -> dict[str, Any]:
-    """Everything that a reader needs to judge the numbers.  ``runs`` are all runs of the table that may exist; those
-    that are not done yet do not count.  ``failed`` maps names of runs to complaints.  The summary has the rows that
-    were ``asked_for``, and those that are there already."""
+    """Everything that a reader needs to judge the numbers.  ``runs`` are all runs of the table; unfinished ones do not
+    count.  ``failed`` maps names of runs to errors.  The summary has the rows in ``asked_for``, and those that are
+    already finished."""
     rows = []
     for row in table.rows:
         own = [run for run in runs if run.row is row]
@@ -53,7 +53,7 @@ def summarise(
 
 
 def _spread(values: list[float]) -> dict[str, Any] | None:
-    """Mean and sample standard deviation over seeds; the deviation of a single value is not known."""
+    """Mean and sample standard deviation over seeds.  A single value has no deviation."""
     if not values:
         return None
     return {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None, "values": values}
@@ -63,8 +63,8 @@ def budget_sentence(summary: dict[str, Any]) -> str:
     """The budget in words."""
     budget = summary["budget"]
     seeds = sorted({seed for row in summary["rows"] for seed in row["seeds"]})
-    said = ", ".join(map(str, seeds)) if seeds else "none done yet"
-    faster = f" ({budget['binary_lr']:g} times that behind signs)" if budget["binary_lr"] != 1 else ""
+    said = ", ".join(map(str, seeds)) if seeds else "none finished yet"
+    faster = f" ({budget['binary_lr']:g} times that for binary weights)" if budget["binary_lr"] != 1 else ""
     epochs = "1 epoch" if budget["epochs"] == 1 else f"{budget['epochs']} epochs"
     same = budget["epochs"] == summary["published_epochs"]
     whose = "the published runs" if summary["table"] in TABLES else "the table"
@@ -77,7 +77,7 @@ def budget_sentence(summary: dict[str, Any]) -> str:
 
 
 def cells(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of the table to be read."""
+    """Headings and rows of the printed table."""
     shows_top5 = any(row["paper"]["top5"] is not None for row in summary["rows"])
     heads = ["row", "network", "method", "paper top-1 %", "ours top-1 %", "best epoch %"]
     heads += ["paper top-5 %", "ours top-5 %"] if shows_top5 else []

@@ -153,4 +153,4 @@ def check_options(options: dict[str, Any]) -> None:
     """Options for all RBNN rows say how a part works; which parts a row has is not theirs to change."""
     for key, value in options.items():
         if key == "estimator" or (key in PARTS and value == "none"):
-            raise ConfigError(f"{key} = {value!r} would change what the rows are: choose rows by --rows instead")
+            raise ConfigError(f"{key} = {value!r} would turn a row into another row: choose rows with --rows instead")

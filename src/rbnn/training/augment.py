@@ -1,6 +1,6 @@
-"""Random crops and flips of training pictures, as NumPy bytes.
+"""Random crops and flips of training images, as NumPy bytes.
 
-Every function is told its random numbers: a batch depends on nothing but (seed, epoch, place in the epoch).
+Every function gets its random numbers from the caller, so a batch depends only on (seed, epoch, place in the epoch).
 """
 
 import math
@@ -14,9 +14,9 @@ from rbnn.data import preprocess
 from rbnn.data.preprocess import Picture
 
 SCALE = (0.08, 1.0)
-"""Share of the picture's area that a random-resized crop takes (Szegedy et al., 2015)."""
+"""Share of the image area that a random-resized crop covers (Szegedy et al., 2015)."""
 RATIO = (3 / 4, 4 / 3)
-"""Its width over its height."""
+"""Ratio of its width to its height."""
 ATTEMPTS = 10
 
 
@@ -27,25 +27,26 @@ def crop_and_flip(
     left: NDArray[np.int64],
     flip: NDArray[np.bool_],
 ) -> NDArray[np.uint8]:
-    """Pad each picture with `padding` zero pixels, cut its own size at (top, left), mirror where `flip` says.
+    """Pad each image with `padding` zero pixels, crop it to its original size at (top, left), mirror it if `flip` is
+    set.
 
     `images` is (N, H, W, C); `top` and `left` are (N,) from 0 to 2 * padding.
     """
     count, height, width, channels = images.shape
     padded = np.zeros((count, height + 2 * padding, width + 2 * padding, channels), np.uint8)
     padded[:, padding : padding + height, padding : padding + width] = images
-    # Rows as plain bytes: a window is then `height` runs of contiguous memory, copied run by run.
+    # With rows as plain bytes, a window consists of `height` contiguous runs, which are copied one by one.
     rows = padded.reshape(count, height + 2 * padding, (width + 2 * padding) * channels)
     windows: NDArray[np.uint8] = sliding_window_view(rows, (height, width * channels), axis=(1, 2))
     cropped: NDArray[np.uint8] = windows[np.arange(count), top, left * channels].reshape(images.shape)
     mirrored = np.flatnonzero(flip)
-    # torch, because NumPy's own [:, :, ::-1] takes five times as long.
+    # torch, because NumPy's [:, :, ::-1] takes five times as long.
     cropped[mirrored] = torch.from_numpy(cropped[mirrored]).flip(2).numpy()
     return cropped
 
 
 def random_resized_crop(image: Picture, size: int, random: np.random.Generator) -> Picture:
-    """Cut a random part of random shape and scale it to size x size; after Szegedy et al. (2015)."""
+    """Crop a random part of random shape and scale it to size x size (Szegedy et al., 2015)."""
     top, left, height, width = crop_window(image.shape[0], image.shape[1], random)
     return preprocess.resize(image[top : top + height, left : left + width], size, size)
 
@@ -60,7 +61,7 @@ def crop_window(height: int, width: int, random: np.random.Generator) -> tuple[i
             top = int(random.integers(height - crop_height + 1))
             left = int(random.integers(width - crop_width + 1))
             return top, left, crop_height, crop_width
-    # A long, narrow picture: the largest middle part of an allowed shape.
+    # For a long, narrow image: the largest centre crop of an allowed shape.
     crop_height = min(height, round(width / RATIO[0])) or 1
     crop_width = min(width, round(height * RATIO[1])) or 1
     return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width

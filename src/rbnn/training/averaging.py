@@ -1,4 +1,4 @@
-"""The average of the weights over the last steps: often better than the weights of any one step."""
+"""The average of the weights over the last steps, which is often better than the weights of any single step."""
 
 import copy
 
@@ -13,8 +13,8 @@ class Average:
 
         a ← d a + (1 − d) w   after each step,   d = min(decay, (1 + n)/(10 + n)),   n steps before
 
-    The latent weights of binary layers are averaged, not their signs; scales and β too.  Rotations, and whatever else a
-    method keeps, are the trained network's own as of the moment.  ``n`` makes the average forget the start quickly.
+    The latent weights of binary layers are averaged, not their signs; so are scales and β.  Rotations and other state
+    of a method are those of the trained network at the moment.  ``n`` makes the average forget the start quickly.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -26,18 +26,18 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: nn.Module, steps: int) -> None:
-        """After a step of the optimiser, before which there were ``steps``."""
+        """Call it after a step of the optimiser; ``steps`` is the number of steps before."""
         move = get_ema_multi_avg_fn(min(self.decay, (1 + steps) / (10 + steps)))  # type: ignore[no-untyped-call]
         now = _tensors(model, self.names)
         move(list(self.values.values()), [now[name].detach() for name in self.values], steps)
 
     def refresh(self, model: nn.Module) -> nn.Module:
-        """The averaged network, with all that is not averaged as ``model`` has it now."""
+        """The averaged network.  Everything that is not averaged is copied from ``model``."""
         self.model.load_state_dict(model.state_dict() | self.values)
         return self.model
 
     def load(self, values: dict[str, Tensor]) -> None:
-        """Go on with these averages."""
+        """Continue with these averages."""
         for name, tensor in self.values.items():
             tensor.copy_(values[name])
 

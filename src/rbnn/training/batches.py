@@ -1,8 +1,8 @@
 """Batches of a data set, reproducible to the bit.
 
-The order of an epoch and everything random in it come from (seed, epoch) alone, and each picture's share
-from its place in that order. So a run that resumes in the middle of an epoch sees the batches it would have
-seen, and several processes together see exactly the batches of one.
+The order of an epoch and all its random numbers depend only on (seed, epoch), and those of an image on its place in
+that order. So a run that resumes in the middle of an epoch sees the batches that it would have seen, and several
+processes together see exactly the batches of one process.
 """
 
 import sys
@@ -22,20 +22,19 @@ from rbnn.training import augment
 from rbnn.training.picture_workers import batches_of, start_worker
 
 LIMIT_SEED = 0
-"""Fixed: experiments with the same limit use the same pictures, whatever their own seed."""
+"""Fixed, so that runs with the same limit use the same images, whatever their own seed."""
 
 Batch = tuple[Tensor, Tensor]
 
 
 class Batches:
-    """Iterate over normalised pictures (float32, NCHW in channels_last memory) and their labels (int64).
+    """Iterate over normalised images (float32, NCHW in channels_last memory) and their labels (int64).
 
-    `batch_size` is that of all processes together; process `rank` of `world` gets its contiguous share of
-    each batch. Training shuffles, augments (unless `augmented` is false) and drops the last, incomplete batch
-    (a set smaller than a batch is one batch). Evaluation keeps every picture: each process gets a contiguous
-    part of the set, and their numbers of batches may differ by one. `workers` processes decode picture files;
-    sets in memory need none. `only` names the places of the pictures to use; `limit` uses only so many of them,
-    always the same ones.
+    `batch_size` counts the images of all processes; process `rank` of `world` gets its contiguous share of each batch.
+    Training shuffles, augments (unless `augmented` is false) and drops the last, incomplete batch (a set smaller than a
+    batch is one batch). Evaluation keeps every image: each process gets a contiguous part of the set, and their numbers
+    of batches may differ by one. `workers` processes decode image files; sets in memory need none. `only` lists the
+    indices of the images to use; `limit` uses only that many of them, always the same ones.
     """
 
     def __init__(
@@ -54,13 +53,17 @@ class Batches:
         only: NDArray[np.int64] | None = None,
     ) -> None:
         if batch_size < 1 or batch_size % world:
-            raise ConfigError(f"batch_size should be a positive multiple of {world} processes, not {batch_size}")
+            raise ConfigError(
+                f"batch_size must be a positive multiple of the number of processes, {world}, got {batch_size}"
+            )
         if seed < 0:
-            raise ConfigError(f"seed should be 0 or more, not {seed}")
+            raise ConfigError(f"seed must be 0 or more, got {seed}")
         if limit is not None and limit < 1:
-            raise ConfigError(f"limit should be at least 1 picture, not {limit}")
+            raise ConfigError(f"limit must be at least 1 image, got {limit}")
         if isinstance(dataset, ImageSet) and image_size not in (None, dataset.image_size):
-            raise ConfigError(f"image_size of {dataset.name} is {dataset.image_size} and cannot become {image_size}")
+            raise ConfigError(
+                f"images of {dataset.name} have size {dataset.image_size}, which image_size {image_size} cannot change"
+            )
         self._dataset = dataset
         self._train = train
         self._augmented = train and augmented
@@ -73,12 +76,14 @@ class Batches:
         count = len(self._chosen)
         whole = min(batch_size, count) if train else batch_size
         if whole % world:
-            raise ConfigError(f"{count} pictures are less than a batch and cannot be shared by {world} processes")
+            raise ConfigError(
+                f"{count} images are less than one batch, so {world} processes cannot share them: lower batch_size"
+            )
         self._whole, self._share = whole, whole // world
         # Evaluation: this process's part of the set.
         self._first, self._last = rank * count // world, (rank + 1) * count // world
         offset, scale = preprocess.normalisation(dataset.mean, dataset.std)
-        # Repeated along a row of pixels: the same arithmetic six times faster than over three channels.
+        # Repeated along a row of pixels: the same arithmetic, but six times faster than over three channels.
         self._offset, self._scale = (torch.from_numpy(np.tile(v, self._size)) for v in (offset, scale))
 
     def __len__(self) -> int:
@@ -97,7 +102,7 @@ class Batches:
         return self._from_files(self._dataset, epoch, places)
 
     def _places(self, batch: int) -> slice:
-        """This process's share of a batch, as places in the order of the epoch."""
+        """This process's share of a batch, as indices into the order of the epoch."""
         if self._train:
             first = batch * self._whole + self._rank * self._share
             return slice(first, first + self._share)
@@ -124,9 +129,9 @@ class Batches:
             collate_fn=_together,
             num_workers=self._workers,
             worker_init_fn=start_worker,
-            # Children of this process, whatever Python's default: only of those the system reports the death.
+            # Children of this process, whatever Python's default is: the system reports the death of children only.
             multiprocessing_context="fork" if self._workers and sys.platform == "linux" else None,
-            # Its own, or else each epoch would draw a number from torch's global generator.
+            # Its own generator; otherwise each epoch would draw a number from torch's global generator.
             generator=torch.Generator(),
         )
         for place, images in zip(places, batches_of(loader), strict=True):
@@ -153,13 +158,13 @@ def _subset(count: int, limit: int | None) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _Files(Dataset["Picture | DataError"]):
-    """The pictures of an epoch by their place in its order; sent to the worker processes."""
+    """The images of an epoch by their place in its order; sent to the worker processes."""
 
     dataset: FolderSet
     order: NDArray[np.int64]
     size: int
     seeds: tuple[int, int] | None
-    """(seed, epoch) where pictures are augmented; None where they are taken as in evaluation."""
+    """(seed, epoch) if images are augmented; None if they are taken as in evaluation."""
 
     def __getitem__(self, place: int) -> Picture | DataError:
         path = self.dataset.paths[self.order[place]]
@@ -170,7 +175,7 @@ class _Files(Dataset["Picture | DataError"]):
             image = augment.random_resized_crop(preprocess.decode(path), self.size, random)
             return image[:, ::-1] if self.dataset.flip and random.random() < 0.5 else image
         except DataError as error:
-            # Returned, not raised: a DataLoader would bury the sentence in a worker's traceback.
+            # Returned instead of raised, because a DataLoader would bury the sentence in a worker's traceback.
             return error
 
 

@@ -1,5 +1,5 @@
-"""What a checkpoint must be, judged whole before anything of it is used: types, shapes, and numbers that can be
-computed with.  A file may say anything; the complaint is one sentence."""
+"""What a valid checkpoint is.  Types, shapes and numbers are checked completely before anything is used.  A file may
+contain anything; the error is one sentence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from rbnn.training.contract import InputContract
 
 VERSION = 1
 LARGEST = 1e18
-"""Magnitude of a number.  Below it squares stay finite in float32, so that sums of a few can be computed with; no
-training that works comes near it."""
+"""Largest magnitude of a number.  Below it, squares and sums of a few squares stay finite in float32.  No working
+training comes near it."""
 CONTRACT = ("channels", "image_size", "mean", "std", "classes")
 SUMS = ("images", "loss", "hit1", "seconds")
 COMPUTED_WITH = ("momentum", "dampening", "weight_decay", "nesterov", "maximize", "speed")
-"""What a group of parameters has beside its learning rate, which is set anew before every step."""
+"""The settings of a parameter group, except for the learning rate, which is set before every step."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run stands: all of a checkpoint that a run goes on from, beside the network."""
+    """The position of a run: everything in the checkpoint that it resumes from, except for the network."""
 
     epoch: int
     step: int
@@ -43,27 +43,29 @@ class Place:
 
 
 def check_version(state: Any, path: Path) -> dict[str, Any]:
-    """``state``, if it is one of ours and of a version that is read here."""
+    """``state``, if rbnn wrote it and its version is supported."""
     if not isinstance(state, dict) or "rbnn" not in state:
-        raise CheckpointError(f"{path} is not a checkpoint of rbnn: it lacks the key 'rbnn'")
+        raise CheckpointError(f"{path} is not an rbnn checkpoint: the key 'rbnn' is missing")
     if type(state["rbnn"]) is not int or state["rbnn"] != VERSION:
-        raise CheckpointError(f"{path} has checkpoint version {quoted(state['rbnn'])}, this rbnn reads {VERSION}")
+        raise CheckpointError(
+            f"{path} has checkpoint version {quoted(state['rbnn'])}, but this rbnn reads version {VERSION}"
+        )
     return state
 
 
 def check_description(state: dict[str, Any], path: Path) -> tuple[TrainConfig, InputContract]:
-    """The configuration and the contract, of which the network is built."""
+    """The configuration and the contract from which the network is built."""
     for key in ("config", "contract"):
         if not isinstance(state.get(key), dict) or not all(isinstance(name, str) for name in state[key]):
             raise CheckpointError(f"{path} does not describe a network: its {key} is not a table")
     described = state["contract"]
     try:
         if set(described) != set(CONTRACT):
-            raise ConfigError(f"its contract has {', '.join(CONTRACT)}, got {quoted(list(described))}")
+            raise ConfigError(f"its contract must have {', '.join(CONTRACT)}, got {quoted(list(described))}")
         numbers = all(type(described[key]) is int for key in ("channels", "image_size"))
         moments = all(_is_list(described[key], int, float) for key in ("mean", "std"))
         if not (numbers and moments and _is_list(described["classes"], str)):
-            raise ConfigError(f"its contract is of other types, {quoted(described)}")
+            raise ConfigError(f"its contract has values of the wrong type, {quoted(described)}")
         lists = {key: tuple(described[key]) for key in ("mean", "std", "classes")}
         contract = InputContract(described["channels"], described["image_size"], **lists)
         return from_table(state["config"], source=f"checkpoint {path}"), contract
@@ -78,7 +80,7 @@ def _is_list(value: Any, *of: type) -> bool:
 
 
 def check_plain(name: str, value: Any, path: Path) -> Tensor:
-    """``value``, if it is a tensor with its numbers in memory, one by one."""
+    """``value``, if it is a plain dense tensor in memory."""
     if (
         type(value) not in (Tensor, nn.Parameter)
         or value.layout is not torch.strided
@@ -87,49 +89,50 @@ def check_plain(name: str, value: Any, path: Path) -> Tensor:
         or value.is_nested
     ):
         kind = "no tensor" if not isinstance(value, Tensor) else "sparse, quantized, nested or without its numbers"
-        raise CheckpointError(f"{path} holds {quoted(name)[1:-1]}, which is {kind}: expected a plain tensor")
+        raise CheckpointError(f"{path} contains {quoted(name)[1:-1]}, which is {kind}: expected a plain tensor")
     return value  # type: ignore[no-any-return]
 
 
 def check_like(name: str, value: Any, own: Tensor, path: Path) -> None:
-    """Raises unless ``value`` is a plain tensor of the shape and kind of ``own``, of numbers to compute with."""
+    """Raises unless ``value`` is a plain tensor with the shape and type of ``own`` and valid numbers."""
     tensor = check_plain(name, value, path)
     if tensor.shape != own.shape:
         raise CheckpointError(
-            f"{path} is of another network: {name} has shape {quoted(tuple(tensor.shape))}, expected {tuple(own.shape)}"
+            f"{path} belongs to another network: {name} has shape {quoted(tuple(tensor.shape))}, "
+            f"expected {tuple(own.shape)}"
         )
     if tensor.dtype != own.dtype and not (tensor.is_floating_point() and own.is_floating_point()):
-        raise CheckpointError(f"{path} holds {name} as {tensor.dtype}, expected {own.dtype}")
+        raise CheckpointError(f"{path} contains {name} as {tensor.dtype}, expected {own.dtype}")
     if own.is_floating_point() and tensor.numel():
-        values = tensor.detach().to(own.dtype)  # what 1e300 becomes in float32 counts
+        values = tensor.detach().to(own.dtype)  # after conversion to float32, where 1e300 becomes infinite
         if not bool(torch.isfinite(values).all()):
-            raise CheckpointError(f"{path} holds values of {name} that are not finite: its training went wrong")
+            raise CheckpointError(f"{path} contains values of {name} that are not finite: its training diverged")
         if float(values.abs().max()) > LARGEST:
-            raise CheckpointError(f"{path} holds values of {name} above {LARGEST:g}: its training went wrong")
+            raise CheckpointError(f"{path} contains values of {name} above {LARGEST:g}: its training diverged")
 
 
 def check_weights(weights: Any, model: nn.Module, path: Path) -> None:
-    """Raises, with the first difference named, unless ``weights`` is a state of ``model``."""
+    """Raises and names the first difference unless ``weights`` is a state of ``model``."""
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
-        raise CheckpointError(f"{path} holds no weights: expected a table of tensors")
+        raise CheckpointError(f"{path} contains no weights: expected a table of tensors")
     own = model.state_dict()
     for name in own | weights:
         if name not in own or name not in weights:
             where = "only in the checkpoint" if name not in own else "not in the checkpoint"
-            raise CheckpointError(f"{path} is of another network: {quoted(name)[1:-1]} is {where}")
-        if name.endswith("._extra_state"):  # of a method, which judges it when it reads it
+            raise CheckpointError(f"{path} belongs to another network: {quoted(name)[1:-1]} is {where}")
+        if name.endswith("._extra_state"):  # the state of a method, which checks it when it loads it
             check_plain(name, weights[name], path)
             continue
         check_like(name, weights[name], own[name], path)
         counted = name.endswith((".running_var", ".num_batches_tracked"))
         if counted and bool((weights[name] < 0).any()):
-            raise CheckpointError(f"{path} holds values of {name} below 0: they are variances and counts")
+            raise CheckpointError(f"{path} contains values of {name} below 0: variances and counts cannot be negative")
 
 
 def check_tables(name: str, saved: Any, own: Mapping[str, Any], path: Path) -> None:
-    """Raises unless ``saved`` is a table like ``own``: of tensors like these, or of further tables."""
+    """Raises unless ``saved`` is a table like ``own``, with the same tensors or nested tables."""
     if not isinstance(saved, dict) or saved.keys() != own.keys():
-        raise CheckpointError(f"{path} cannot be resumed from: its {name} is of another network")
+        raise CheckpointError(f"{path} cannot be resumed from: its {name} belongs to another network")
     for key, value in own.items():
         if isinstance(value, Tensor):
             check_like(f"{name} of {key}", saved[key], value, path)
@@ -145,19 +148,19 @@ def check_place(
     signs: Mapping[str, NDArray[np.uint64]],
     steps: int,
 ) -> Place:
-    """Where the run of the checkpoint stands.  ``optimizer`` and ``signs`` are those of the network at its start, and
-    an epoch has ``steps``."""
+    """The position of the run in the checkpoint.  ``optimizer`` and ``signs`` are those of the untrained network, and
+    an epoch has ``steps`` steps."""
     fields = set(Place.__annotations__)
     if missing := sorted(fields - set(state)):
         raise CheckpointError(
-            f"{path} cannot be resumed from: it lacks {missing[0]!r}, as {path.parent / 'best.pt'} does"
+            f"{path} cannot be resumed from: {missing[0]!r} is missing, as in {path.parent / 'best.pt'}"
         )
     epoch, step = _count(state, "epoch", config.epochs, path), _count(state, "step", steps, path)
     if epoch == config.epochs and step > 0:
         raise CheckpointError(f"{path} cannot be resumed from: step {step} after its last epoch")
     best = state["best_top1"]
     if not (_is_number(best) and (best == -1 or 0 <= best <= 100)):
-        raise CheckpointError(f"{path} cannot be resumed from: best_top1 is a percentage, got {quoted(best)}")
+        raise CheckpointError(f"{path} cannot be resumed from: best_top1 must be a percentage, got {quoted(best)}")
     _check_sums(state["sums"], step, path)
     _check_optimizer(state["optimizer"], optimizer, path)
     _check_schedule(state["schedule"], config.epochs, path)
@@ -170,14 +173,14 @@ def check_place(
 def _is_number(value: Any) -> bool:
     try:
         return type(value) in (int, float) and isfinite(value)
-    except OverflowError:  # a whole number beyond any float
+    except OverflowError:  # an integer beyond the range of floats
         return False
 
 
 def _count(table: dict[str, Any], key: str, most: int, path: Path) -> int:
     value = table[key]
     if type(value) is not int or not 0 <= value <= most:
-        raise CheckpointError(f"{path} cannot be resumed from: {key} is 0 to {most}, got {quoted(value)}")
+        raise CheckpointError(f"{path} cannot be resumed from: {key} must be 0 to {most}, got {quoted(value)}")
     return value
 
 
@@ -198,7 +201,7 @@ def _check_schedule(schedule: Any, epochs: int, path: Path) -> None:
         or not (0 <= schedule["epoch"] <= schedule["epochs"] <= epochs)
     ):
         raise CheckpointError(
-            f"{path} cannot be resumed from: its schedule lies within {epochs} epochs, got {quoted(schedule)}"
+            f"{path} cannot be resumed from: its schedule must be within {epochs} epochs, got {quoted(schedule)}"
         )
 
 
@@ -207,10 +210,10 @@ def _check_optimizer(saved: Any, optimizer: Optimizer, path: Path) -> None:
     groups = saved.get("param_groups") if isinstance(saved, dict) else None
     momenta = saved.get("state") if isinstance(saved, dict) else None
     if not isinstance(groups, list) or not isinstance(momenta, dict) or len(groups) != len(own):
-        raise CheckpointError(f"{path} cannot be resumed from: its optimizer is of another network")
+        raise CheckpointError(f"{path} cannot be resumed from: its optimizer belongs to another network")
     for group, expected in zip(groups, own, strict=True):
         if not isinstance(group, dict) or group.get("params") != expected["params"] or not _is_number(group.get("lr")):
-            raise CheckpointError(f"{path} cannot be resumed from: its optimizer has other groups of parameters")
+            raise CheckpointError(f"{path} cannot be resumed from: its optimizer has different parameter groups")
         for key in COMPUTED_WITH:
             if type(group.get(key)) is not type(expected[key]) or group[key] != expected[key]:
                 raise CheckpointError(
@@ -220,16 +223,18 @@ def _check_optimizer(saved: Any, optimizer: Optimizer, path: Path) -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for place, held in momenta.items():
         if type(place) is not int or not 0 <= place < len(parameters):
-            raise CheckpointError(f"{path} cannot be resumed from: there is no parameter {quoted(place)}")
+            raise CheckpointError(f"{path} cannot be resumed from: parameter {quoted(place)} does not exist")
         if not isinstance(held, dict) or set(held) - {"momentum_buffer"}:
-            raise CheckpointError(f"{path} cannot be resumed from: parameter {place} has more than a momentum")
+            raise CheckpointError(
+                f"{path} cannot be resumed from: the state of parameter {place} must be a momentum only"
+            )
         if held.get("momentum_buffer") is not None:
             check_like(f"the momentum of parameter {place}", held["momentum_buffer"], parameters[place], path)
 
 
 def _check_signs(saved: Any, signs: Mapping[str, NDArray[np.uint64]], path: Path) -> None:
     if not isinstance(saved, dict) or saved.keys() != signs.keys():
-        raise CheckpointError(f"{path} cannot be resumed from: its previous_signs are of other layers")
+        raise CheckpointError(f"{path} cannot be resumed from: its previous_signs belong to other layers")
     for name, words in signs.items():
         tensor = check_plain(f"previous_signs of {name}", saved[name], path)
         if tensor.shape != words.shape or tensor.dtype != torch.uint64:
@@ -240,4 +245,4 @@ def _check_rng(rng: Any, path: Path) -> None:
     try:
         torch.Generator().set_state(check_plain("rng", rng, path))
     except (RuntimeError, TypeError):
-        raise CheckpointError(f"{path} cannot be resumed from: its rng is no state of torch's generator") from None
+        raise CheckpointError(f"{path} cannot be resumed from: its rng is not a state of torch's generator") from None

@@ -1,4 +1,4 @@
-"""What a training run is: one dataclass.  Its fields are a recipe's keys and the command line's flags."""
+"""The description of a training run: one dataclass.  Its fields are the keys of a recipe and the command-line flags."""
 
 import json
 import tomllib
@@ -23,11 +23,11 @@ RATES = ("lr", "binary_lr", "momentum", "weight_decay", "binary_decay", "gradien
 CHOICES = ("augment", "activation", "shortcut", "decay", "precision", "batch_norm")
 COUNTS = ("seed", "limit", "validation", "image_size", "workers", "threads")
 MOST_THREADS = 1024
-"""More than any machine has; OpenMP dies of numbers that are typing errors."""
+"""More than any machine has.  OpenMP crashes on numbers that are typing errors."""
 
 
 def _options_from_words(words: list[str]) -> dict[str, Any]:
-    """``["rotation=layer", "cycles=5"]`` as a table; values as in TOML, bare words are strings."""
+    """``["rotation=layer", "cycles=5"]`` as a table.  Values are written as in TOML; bare words are strings."""
     options: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -52,7 +52,7 @@ KEY_VALUE = PrimitiveConstructorSpec(
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A training run, completely described."""
+    """A complete description of a training run."""
 
     model: str = "resnet20-bireal"
     """Network (`rbnn models` lists them)."""
@@ -153,7 +153,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         if not all(isinstance(each, str) for each in self.imports):
-            raise ConfigError(f"imports are names of files, got {quoted(self.imports)}")
+            raise ConfigError(f"imports must be a list of file names, got {quoted(self.imports)}")
         try:
             if self.model not in MODELS and self.model not in model_names():
                 raise UnknownName("model", self.model, MODELS)
@@ -170,63 +170,65 @@ class TrainConfig:
         for name in PATHS:
             text = str(getattr(self, name))
             if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise ConfigError(f"{name} is not a path in Unicode: {text!r} could not be written into {CONFIG_NAME}")
+                raise ConfigError(f"{name} must be a path in valid Unicode, which {CONFIG_NAME} can hold, got {text!r}")
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is at least 1, got {getattr(self, name)}")
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in RATES + COUNTS:
             if not 0 <= getattr(self, name) < 2**63:
-                raise ConfigError(f"{name} is 0 or more and below 2^63, got {getattr(self, name)}")
+                raise ConfigError(f"{name} must be 0 or more and below 2^63, got {getattr(self, name)}")
         if self.threads > MOST_THREADS:
-            raise ConfigError(f"threads is at most {MOST_THREADS}, got {self.threads}")
+            raise ConfigError(f"threads must be at most {MOST_THREADS}, got {self.threads}")
         if self.momentum >= 1:
-            raise ConfigError(f"momentum is below 1, got {self.momentum}")
+            raise ConfigError(f"momentum must be below 1, got {self.momentum}")
         for name in ("average", "silent_memory", "silent_below"):
             if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name} is 0 or more and below 1, got {getattr(self, name)}")
+                raise ConfigError(f"{name} must be 0 or more and below 1, got {getattr(self, name)}")
         if not 0 <= self.distillation_share <= 1 or not 0 < self.temperature < 2**63:
             raise ConfigError(
-                f"distillation_share is from 0 to 1 and temperature above 0, got {self.distillation_share} and "
+                f"distillation_share must be 0 to 1 and temperature above 0, got {self.distillation_share} and "
                 f"{self.temperature}"
             )
         if self.batch_size % self.accumulate:
-            raise ConfigError(f"batch_size {self.batch_size} cannot be cut into {self.accumulate} equal micro-batches")
+            raise ConfigError(
+                f"batch_size {self.batch_size} cannot be split into {self.accumulate} equal micro-batches"
+            )
 
     @property
     def directory(self) -> Path:
-        """Where the run lives."""
+        """The run directory."""
         return self.out or Path("runs") / f"{self.model}-{self.method}-{self.data}-{self.seed}"
 
 
-# Fields that say where or how fast a run is computed, not what it computes: they may change on --resume.
+# Fields that say where or how fast a run is computed, but not what it computes.  They may change on --resume.
 CIRCUMSTANCES = ("out", "data_dir", "workers", "threads", "device", "compile", "resume", "imports")
 
 
 EARLIER_DEFAULTS: dict[str, dict[str, Any]] = {"rbnn": {"rotate_until": 0.0}, "xnor-net": {"gradient": "exact"}}
-"""Of options whose default has changed since.  A run writes down all options of its method; an earlier one left out
-those that the user had left out."""
+"""The former defaults of options whose default has changed.  A run now records all options of its method; earlier runs
+recorded only those that the user gave."""
 
 
 def with_all_options(config: TrainConfig) -> TrainConfig:
-    """The run with every option of its method said, since what it computes must not move with a default; and where
-    method and network come from."""
+    """The run with every option of its method, so that a new default cannot change what it computes, and with the files
+    that its method and network come from."""
     named = plugins.source_of("method", config.method), plugins.source_of("model", config.model)
     sources = list(dict.fromkeys(filter(None, named)))
     return replace(config, options=method_options(config.method) | config.options, imports=sources)
 
 
 def _missing(imports: list[str]) -> MissingImport:
-    """Shortened, since a stranger's file may have written them."""
+    """The names are shortened, because they may come from an untrusted file."""
     packages = [each.removeprefix(plugins.PACKAGE) for each in imports if each.startswith(plugins.PACKAGE)]
     files = [each for each in imports if not each.startswith(plugins.PACKAGE)]
     todo = [f"install {' and '.join(packages)}"] if packages else []
-    todo += ["give " + " ".join(f"--import {each}" for each in files)] if files else []
+    todo += ["add " + " ".join(f"--import {each}" for each in files)] if files else []
     needed, remedy = (shorten(" and ".join(each), LONGEST_QUOTE) for each in (imports, todo))
     return MissingImport(f"the run needs {needed}: {remedy}")
 
 
 def difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    """Where two runs, as tables, compute something else: ``"lr = 0.1, not lr = 0.7"``; None where they do not."""
+    """The first difference in what two runs compute, such as ``"lr = 0.1, not lr = 0.7"``, or None."""
     for key in before | now:
         if key not in CIRCUMSTANCES and before.get(key) != now.get(key):
             return f"{_setting(key, before)}, not {_setting(key, now)}"
@@ -238,8 +240,8 @@ def _setting(key: str, table: dict[str, Any]) -> str:
 
 
 def from_table(table: dict[str, Any], source: str = "recipe") -> TrainConfig:
-    """The run with the fields in ``table``, each checked: unknown keys and wrong types raise."""
-    if "resume" in table and isinstance(table.get("options"), dict):  # a run wrote it, recipes have no such key
+    """The run with the fields in ``table``.  Unknown keys and wrong types raise."""
+    if "resume" in table and isinstance(table.get("options"), dict):  # written by a run: recipes have no such key
         table = table | {"options": EARLIER_DEFAULTS.get(str(table.get("method")), {}) | table["options"]}
     default = TrainConfig()
     known = {f.name: "" if f.name in PATHS else getattr(default, f.name) for f in fields(TrainConfig)}
@@ -248,7 +250,7 @@ def from_table(table: dict[str, Any], source: str = "recipe") -> TrainConfig:
 
 
 def checked(table: dict[str, Any], known: dict[str, Any], where: str) -> dict[str, Any]:
-    """The values of ``table``, each of a known key and of its type."""
+    """The values of ``table``.  Unknown keys and values of the wrong type raise."""
     found = {}
     for key, value in table.items():
         if key not in known:
@@ -257,21 +259,21 @@ def checked(table: dict[str, Any], known: dict[str, Any], where: str) -> dict[st
         if expected is float and type(value) is int:
             value = float(value)
         if type(value) is not expected:
-            raise ConfigError(f"{key} in {where} takes {expected.__name__}, got {quoted(value)}")
+            raise ConfigError(f"{key} in {where} must be of type {expected.__name__}, got {quoted(value)}")
         found[key] = value
     return found
 
 
 def read_recipe(path: Path) -> TrainConfig:
-    """The run that a TOML file describes; keys that it leaves out have their defaults."""
+    """The run that a TOML file describes.  Missing keys have their defaults."""
     return from_table(read_toml(path, "recipe"), source=f"recipe {path}")
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """A TOML file that the user wrote, of ordinary size."""
+    """Read a TOML file that the user wrote, unless it is far too large."""
     try:
         if path.stat().st_size > LARGEST_RECIPE:
-            raise ConfigError(f"{path} is no {what}: those have at most {LARGEST_RECIPE:,} bytes")
+            raise ConfigError(f"{path} is too large for a {what}: expected at most {LARGEST_RECIPE:,} bytes")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {what} {path}: {error.strerror or error}") from None
@@ -280,7 +282,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def find_recipe(name: str) -> Path:
-    """A recipe by path, by run directory, or by the name of one that comes with rbnn."""
+    """Find a recipe by path, by run directory, or by the name of a bundled recipe."""
     path = Path(name)
     if path.is_dir():
         path = path / CONFIG_NAME
@@ -288,12 +290,12 @@ def find_recipe(name: str) -> Path:
         return path
     bundled = {p.stem: p for p in sorted(bundled_recipes().glob("*.toml"))}
     if name not in bundled:
-        raise UnknownName("recipe (neither a file nor one of ours)", name, bundled)
+        raise UnknownName("recipe or file", name, bundled)
     return bundled[name]
 
 
 def bundled_recipes() -> Path:
-    """The folder of the recipes that come with rbnn: inside the installed package, or of the source tree."""
+    """The folder of the bundled recipes, in the installed package or in the source tree."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "recipes"
     return installed if installed.is_dir() else package.parents[1] / "recipes"

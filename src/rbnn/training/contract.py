@@ -1,4 +1,4 @@
-"""What pictures a network expects and what its answers mean."""
+"""What images a network expects and what its outputs mean."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -8,14 +8,14 @@ from rbnn.errors import ConfigError
 from rbnn.text import quoted
 
 LARGEST_SIDE, MOST_CHANNELS = 1024, 4
-"""Of the pictures that a checkpoint may ask for: a network's size follows from them, and a file may say anything."""
+"""Limits of the image size in a checkpoint, which may come from an untrusted file and decides the network's size."""
 LEAST_STD, LARGEST_MOMENT = 1e-6, 1e6
-"""Of the mean and the standard deviation of a channel, whose values lie between 0 and 1 or 0 and 255."""
+"""Limits of the mean and standard deviation of a channel, whose values are between 0 and 1 or 0 and 255."""
 
 
 @dataclass(frozen=True)
 class InputContract:
-    """What the network expects and what its answers mean."""
+    """What images a network expects and what its outputs mean."""
 
     channels: int
     image_size: int
@@ -25,19 +25,22 @@ class InputContract:
 
     def __post_init__(self) -> None:
         if not (1 <= self.channels <= MOST_CHANNELS and 1 <= self.image_size <= LARGEST_SIDE):
-            raise ConfigError(f"no pictures have {self.channels} channels and a side of {self.image_size}")
+            raise ConfigError(
+                f"images must have 1 to {MOST_CHANNELS} channels and a size of 1 to {LARGEST_SIDE}, "
+                f"got {self.channels} and {self.image_size}"
+            )
         if not len(self.mean) == len(self.std) == self.channels or not self.classes:
-            raise ConfigError("a mean and a std per channel and the names of the classes expected")
+            raise ConfigError("the input contract must have a mean and a std per channel and the names of the classes")
         moments = all(isfinite(value) and abs(value) <= LARGEST_MOMENT for value in (*self.mean, *self.std))
         if not moments or not all(value >= LEAST_STD for value in self.std):
-            raise ConfigError(f"pictures cannot be normalised by mean {self.mean} and std {self.std}")
+            raise ConfigError(f"images cannot be normalised with mean {self.mean} and std {self.std}")
 
     @classmethod
     def of(cls, dataset: ImageSet | FolderSet, image_size: int) -> "InputContract":
         return cls(dataset.channels, image_size or dataset.image_size, dataset.mean, dataset.std, dataset.classes)
 
     def difference(self, now: "InputContract") -> str | None:
-        """Where ``now`` asks for something else: ``"3 classes, not 2"``; None where it does not."""
+        """The first difference from ``now``, such as ``"3 classes, not 2"``, or None."""
         for key in ("channels", "image_size", "mean", "std"):
             if getattr(self, key) != getattr(now, key):
                 return f"{key} = {getattr(self, key)}, not {getattr(now, key)}"

@@ -1,4 +1,4 @@
-"""Numbers that went wrong, found where they arose and named: gradients, outputs, signs that stand still."""
+"""Finds where numbers went wrong and names the place: gradients, outputs, signs that no longer change."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -20,15 +20,16 @@ def gradients_finite(parameters: list[nn.Parameter]) -> bool:
 
 
 def broken_gradient(model: nn.Module) -> str:
-    """The parameter where a gradient stopped being finite: gradients run from the end of the network to its beginning,
-    so it is the last one."""
+    """The parameter where the gradient first was not finite.  Gradients flow from the end of the network to its
+    beginning, so this is the last such parameter."""
     norms = {name: p.grad.norm() for name, p in model.named_parameters() if p.grad is not None}
     return [name for name, norm in norms.items() if not bool(torch.isfinite(norm))][-1]
 
 
 @torch.no_grad()
 def broken_output(model: nn.Module, images: Tensor) -> str | None:
-    """The first parameter, or else the first layer's output on ``images``, that is not finite; None if all are."""
+    """The first parameter that is not finite, otherwise the first layer output on ``images``; None if all are
+    finite."""
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             return name
@@ -47,19 +48,21 @@ def broken_output(model: nn.Module, images: Tensor) -> str | None:
 
 
 def notices(model: nn.Module, measures: dict[str, dict[str, float]], share_of_peak: float) -> list[str]:
-    """What the log says about binary layers that have stopped learning, one sentence each.  ``share_of_peak`` is the
-    learning rate over its largest."""
+    """One sentence for the log about each binary layer that has stopped learning.  ``share_of_peak`` is the learning
+    rate divided by its peak."""
     sentences = []
     for name, layer in binary_layers(model):
         if measures[name]["epoch_flips"] == 0 and share_of_peak >= STANDING_STILL_FROM:
             sentences.append(f"no sign of {name} changed in this epoch")
         if constant := constant_filters(layer.weight):
-            sentences.append(f"{constant} of {len(layer.weight)} filters of {name} are constant, so are their signs")
+            sentences.append(
+                f"{constant} of {len(layer.weight)} filters of {name} are constant, and so are their signs"
+            )
     return sentences
 
 
 def constant_filters(weight: Tensor) -> int:
-    """How many filters have one value only, up to rounding."""
+    """How many filters have a single value, up to rounding."""
     flat = weight.detach().flatten(1)
     if flat.shape[1] == 1:
         return 0

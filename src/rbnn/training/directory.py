@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rbnn.errors import ConfigError
 from rbnn.files import is_leftover, remove_leftovers
+from rbnn.text import plural
 from rbnn.training.checkpoint import BEST, LAST, PREVIOUS
 from rbnn.training.config import CONFIG_NAME, TrainConfig, as_table, difference, read_recipe, with_all_options
 from rbnn.training.distributed import Processes
@@ -23,21 +24,21 @@ except ImportError:  # Windows has no such locks
 
 FILES = (CONFIG_NAME, LOG, INITIAL, LAST, PREVIOUS, BEST)
 EVENTS = "events.out.tfevents."
-"""What the names of TensorBoard's files begin with."""
+"""Prefix of TensorBoard's files."""
 OF_REPRODUCE = ("output.txt", ".lock")
-"""What `rbnn reproduce` puts there before it starts the run."""
+"""Files that `rbnn reproduce` creates before it starts the run."""
 LOCK = ".rbnn-run.lock"
 MOST_WORDS = 200
-"""Of what a lock says about its holder, so many bytes are believed."""
+"""At most this many bytes of a lock's description of its holder are read."""
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What a disk without locks answers."""
+"""Error codes of a disk without locks."""
 
 _held: set[Path] = set()
-"""Directories that runs of this process write to: the system's locks do not tell threads apart."""
+"""Directories that runs of this process write to.  The system's locks do not tell threads apart."""
 
 
 class RunDirectory:
-    """Held by one run, from before it reads until it has written for the last time."""
+    """A run directory, held by one run from before its first read until after its last write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,24 +47,24 @@ class RunDirectory:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
+        """Whether there is a checkpoint to continue from."""
         return (self.path / LAST).exists() or (self.path / PREVIOUS).exists()
 
     def check(self, config: TrainConfig) -> None:
-        """Raises where ``config`` would write over what is not its own."""
+        """Raises if ``config`` would overwrite files that are not its own."""
         if not self.path.is_dir():
             return
         strangers = sorted(entry.name for entry in self.path.iterdir() if not self._belongs(entry.name))
         if self.begun:
             if not config.resume:
                 raise ConfigError(
-                    f"{self.path} already holds a run: add --resume to continue it, or choose another --out"
+                    f"{self.path} already contains a run: add --resume to continue it, or choose another --out"
                 )
         elif strangers:
-            others = f" and {len(strangers) - 1} other things" if len(strangers) > 1 else ""
+            others = f" and {plural(len(strangers) - 1, 'other file')}" if len(strangers) > 1 else ""
             raise ConfigError(
-                f"{self.path} is not the directory of a run, it holds {strangers[0]}{others}: choose an empty "
-                "directory, or one that does not exist yet, for --out"
+                f"{self.path} is not a run directory, because it contains {strangers[0]}{others}: choose an empty or "
+                "new directory for --out"
             )
         else:
             self._check_remains(config)
@@ -72,8 +73,8 @@ class RunDirectory:
         return name in (*FILES, *OF_REPRODUCE, LOCK) or name.startswith(EVENTS) or is_leftover(name, FILES)
 
     def _check_remains(self, config: TrainConfig) -> None:
-        """A run that was killed in its first epoch leaves its configuration, and perhaps a best.pt that it has not
-        gone on from: only the same run may begin again over these."""
+        """A run that was killed in its first epoch leaves its configuration, and perhaps a best.pt.  Only the same run
+        may start again over these."""
         recipe, log = self.path / CONFIG_NAME, self.path / LOG
         worth = (self.path / BEST).exists() or (log.exists() and log.stat().st_size > 0)
         changed = (
@@ -83,10 +84,12 @@ class RunDirectory:
         )
         if worth and not (config.resume and changed is None):
             why = f"a run with {changed}" if config.resume else "a run"
-            raise ConfigError(f"{self.path} holds what is left of {why}: choose another --out, or remove it")
+            raise ConfigError(
+                f"{self.path} contains the remains of {why}: choose another --out, or delete the directory"
+            )
 
     def hold(self) -> None:
-        """Raises where another run writes to the directory.  The lock goes with the process, however that ends."""
+        """Raises if another run is writing to the directory.  The lock disappears with the process, however it ends."""
         if self._real is not None:
             return
         real = self.path.resolve()
@@ -101,14 +104,14 @@ class RunDirectory:
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
             try:
-                # Not flock: forked workers would inherit it, and hold it for a while when their parent has been killed.
+                # Not flock: forked workers would inherit the lock and hold it for a while after the parent is killed.
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(handle), path.stat()):
                     words = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%F %T')}"
                     os.ftruncate(handle, 0)
                     os.write(handle, words.encode()[:MOST_WORDS])
                     return handle
-            except FileNotFoundError:  # whoever held it has just taken it away
+            except FileNotFoundError:  # its holder has just removed it
                 pass
             except OSError as error:
                 if error.errno in (errno.EACCES, errno.EAGAIN):
@@ -127,26 +130,28 @@ class RunDirectory:
         return ConfigError(f"{self.path} is in use by another run ({holder}): wait for it, or choose another --out")
 
     def release(self) -> None:
-        """Gives the directory up."""
+        """Give up the directory."""
         if self._real is None:
             return
         _held.discard(self._real)
         self._real = None
         if self._lock is not None:
-            with suppress(OSError):  # a disk that became read-only keeps a file that means nothing
-                (self.path / LOCK).unlink(missing_ok=True)  # before it is given up: afterwards it may be another's
+            with suppress(OSError):  # on a disk that became read-only the file stays, without meaning
+                (self.path / LOCK).unlink(
+                    missing_ok=True
+                )  # before the lock is released: afterwards the file may belong to another run
             os.close(self._lock)
             self._lock = None
 
     def remove_leftovers(self) -> None:
-        """Deletes what killed runs were writing when they died."""
+        """Delete the temporary files of killed runs."""
         remove_leftovers(self.path, FILES)
 
 
 @contextmanager
 def run_directory(config: TrainConfig, processes: Processes) -> Iterator[RunDirectory]:
-    """The directory of ``config``, checked and held by the first process; one that does not exist yet is held when it
-    is made."""
+    """The directory of ``config``, checked and held by the first process.  A directory that does not exist yet is held
+    when it is created."""
     directory = RunDirectory(config.directory)
     trouble: Exception | None = None
     if processes.first:
@@ -154,14 +159,14 @@ def run_directory(config: TrainConfig, processes: Processes) -> Iterator[RunDire
             directory.check(config)
             if directory.path.is_dir():
                 directory.hold()
-                directory.check(config)  # again: until a moment ago another run may have been at work
+                directory.check(config)  # again: another run may have written to it until a moment ago
         except OSError as error:
             trouble = cannot_write(directory.path, error)
         except Exception as error:
             trouble = error
     try:
-        if processes.any(trouble is not None):  # all processes end, or they would wait for the first one
-            raise trouble or ConfigError(f"process 0 cannot use {directory.path}: see what it says")
+        if processes.any(trouble is not None):  # all processes end; otherwise they would wait for the first one
+            raise trouble or ConfigError(f"process 0 cannot use {directory.path}: see its error message")
         yield directory
     finally:
         directory.release()

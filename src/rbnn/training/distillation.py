@@ -1,4 +1,4 @@
-"""Learning from a trained network beside the labels (Hinton et al., 2015).  The paper's own loss is of labels alone."""
+"""Learning from a trained network and the labels (Hinton et al., 2015).  The RBNN paper itself uses only labels."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from rbnn.training.forward import at_least_float32
 
 
 class Teacher:
-    """A network that is asked and does not learn."""
+    """A trained network that gives targets and does not learn."""
 
     def __init__(self, path: Path, contract: InputContract, device: torch.device) -> None:
-        with torch.random.fork_rng(devices=[]):  # the pupil's random numbers are the same with and without a teacher
+        with torch.random.fork_rng(devices=[]):  # the student's random numbers are the same with and without a teacher
             network = load_network(path)
         if different := network.contract.difference(contract):
             raise ConfigError(
-                f"teacher {path} was trained for other pictures or classes, {different}: train one on the same data"
+                f"teacher {path} was trained on different images or classes ({different}): train one on the same data"
             )
         self.model = network.model.to(device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
 
@@ -33,9 +33,9 @@ class Teacher:
 def distillation_loss(logits: Tensor, taught: Tensor, labels: Tensor, share: float, temperature: float) -> Tensor:
     """``(1 − s) CE(z, y) + s T² KL(softmax(z') ‖ softmax(z / T))`` with ``z' = taught / T``, mean over the images.
 
-    T² makes up for the gradient of the softened part, which is as much smaller.  With s = T = 1 its gradient is that of
-    ``−Σ softmax(taught) log softmax(z)``, the loss without labels of ReActNet and others: the two differ by the entropy
-    of the teacher's answers, which nothing here can change.
+    T² compensates for the gradient of the softened part, which is smaller by that factor.  With s = T = 1 the gradient
+    is that of ``−Σ softmax(taught) log softmax(z)``, the label-free loss of ReActNet and others.  The two losses differ
+    by the entropy of the teacher's outputs, which is constant.
     """
     softened = F.kl_div(
         F.log_softmax(logits / temperature, 1),

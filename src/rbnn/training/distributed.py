@@ -1,4 +1,4 @@
-"""Several processes that train one network, started by torchrun.  One process is the special case of a world of one."""
+"""Several processes that train one network, started by torchrun.  A single process is a world of size one."""
 
 import hashlib
 import os
@@ -43,7 +43,7 @@ class Processes:
         return cast(list[float], total.tolist())
 
     def any(self, value: bool) -> bool:
-        """Whether ``value`` is true in one of the processes: what all of them have to agree on."""
+        """Whether ``value`` is true in any of the processes.  All processes get the same result."""
         return self.sum([float(value)])[0] > 0
 
     def require_same(self, values: Mapping[str, Tensor | float], when: str) -> None:
@@ -58,12 +58,13 @@ class Processes:
         if drifted:
             raise TrainingError(
                 f"{drifted[0]} and {len(drifted) - 1} others of {len(values)} differ between the processes {when}: "
-                "they no longer train one network; go on from the last checkpoint with --resume, on sound machines"
+                "the processes no longer train the same network; check the machines, then continue from the last "
+                "checkpoint with --resume"
             )
 
     def share_from_first(self, model: nn.Module) -> None:
-        """Parameters and buffers (rotations, running statistics) of the first process, to all: whatever the hardware of
-        the others makes of a singular value decomposition, the rotations stay the same bits everywhere."""
+        """Send the parameters and buffers (rotations, running statistics) of the first process to all.  Hardware may
+        compute a singular value decomposition differently, so this keeps the rotations bit-identical everywhere."""
         if self.world > 1:
             for tensor in [*model.parameters(), *model.buffers()]:
                 dist.broadcast(tensor.detach(), src=0)
@@ -76,19 +77,19 @@ def _fingerprint(value: Tensor | float) -> int:
 
 
 def in_parallel(model: nn.Module) -> DistributedDataParallel:
-    """``model`` with gradients averaged over all processes; buffers are shared by ``share_from_first`` alone.
+    """``model`` with gradients averaged over all processes.  Only ``share_from_first`` shares buffers.
 
-    Let go of it before the group ends.  Whoever holds a group last waits for its threads; this holder would do so with
-    Python's lock in hand, for which those threads may be waiting in turn: a process that hangs, or aborts, at its end.
+    Delete it before the group ends.  The last holder of a group waits for its threads.  This one would wait while it
+    holds Python's lock, for which those threads may be waiting in turn, and the process would hang or abort at exit.
     """
-    # torch 2.13 renamed the switch and warns of the old name.
+    # torch 2.13 renamed the switch and warns about the old name.
     new = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
     switch: dict[str, Any] = {"forward_sync_buffers" if new else "broadcast_buffers": False}
     return DistributedDataParallel(model, **switch)
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """``auto`` is CUDA, else Apple's GPU, else the CPU."""
+    """``auto`` is CUDA, otherwise Apple's GPU, otherwise the CPU."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", local_rank)
@@ -101,13 +102,13 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
             device = torch.device("cuda", local_rank)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):
-        raise ConfigError(f"device {name!r} is not to be had here: use cpu, cuda, cuda:N, mps or auto") from None
+        raise ConfigError(f"device {name!r} is not available: use cpu, cuda, cuda:N, mps or auto") from None
     return device
 
 
 @contextmanager
 def processes(device: str) -> Iterator[Processes]:
-    """Joins the group that torchrun set up in the environment; without it, a world of one."""
+    """Join the group that torchrun set up in the environment, or form a world of size one without it."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     chosen = choose_device(device, local_rank)
@@ -115,8 +116,8 @@ def processes(device: str) -> Iterator[Processes]:
         yield Processes(0, 1, chosen)
         return
     store, rank, world = next(rendezvous("env://"))
-    # After a restart the launcher's store still holds what the processes before it wrote: each attempt has names of
-    # its own, or the new processes would wait for the old ones.
+    # After a restart the launcher's store still holds what earlier processes wrote.  Each attempt uses its own names;
+    # otherwise the new processes would wait for the old ones.
     store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     backend = "nccl" if chosen.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
@@ -124,20 +125,20 @@ def processes(device: str) -> Iterator[Processes]:
         yield Processes(rank, world, chosen)
         dist.barrier()  # nobody closes its connections while another still uses them
     except BaseException as error:
-        # What runs in parallel must be gone before the group (see in_parallel): an exception's frames hold it.
+        # The frames of an exception hold the parallel model, which must be deleted before the group (see in_parallel).
         clear_frames(error.__traceback__)
         if not isinstance(error, dist.DistError) and not (isinstance(error, RuntimeError) and "gloo" in str(error)):
             raise
         raise TrainingError(
-            f"process {rank} lost another one of the {world}: see what became of it, then go on from the last "
-            "checkpoint with --resume (torchrun --max-restarts=N does so by itself)"
+            f"process {rank} lost contact with another of the {world} processes: see why it ended, then continue from "
+            "the last checkpoint with --resume (torchrun --max-restarts=N does this automatically)"
         ) from None
     finally:
         dist.destroy_process_group()
 
 
 class _SumOverProcesses(torch.autograd.Function):
-    """All-reduce forward; the gradient of a sum that everybody uses is the sum of everybody's gradients."""
+    """All-reduce in both directions: the gradient of a sum that all processes use is the sum of their gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -161,7 +162,7 @@ class AllReducedBatchNorm(nn.BatchNorm2d):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
-            raise ConfigError(f"batch norm expects at least 2 dimensions, got {input.dim()}")
+            raise ConfigError(f"batch norm expects a tensor with at least 2 dimensions, got {input.dim()}")
 
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and dist.is_initialized()):

@@ -10,7 +10,7 @@ from rbnn.training.distributed import Processes
 
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Batches, processes: Processes) -> dict[str, float]:
-    """Top-1 and top-5 accuracy in percent and the mean loss.  The model's mode is set back afterwards."""
+    """Top-1 and top-5 accuracy in percent and the mean loss.  The model's mode is restored afterwards."""
     count = hit1 = hit5 = 0.0
     loss = torch.zeros((), dtype=torch.float64)
     with evaluation_mode(model):

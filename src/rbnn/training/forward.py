@@ -24,11 +24,11 @@ class Forward:
         self.config, self.processes = config, processes
         self.refusals: tuple[type[Exception], ...] = ()
         if config.compile:
-            # What torch.compile raises has no public name; imported here, since it takes a second.
+            # torch.compile's exception has no public name.  It is imported here because the import takes a second.
             from torch._dynamo.exc import TorchDynamoException
 
             self.refusals = (TorchDynamoException,)
-        # The graph is inside what runs in parallel: its backward pass is done when the gradients are averaged.
+        # The compiled graph is inside the parallel model, so its backward pass is done when gradients are averaged.
         network: Any = torch.compile(model, fullgraph=True) if config.compile else model
         self.network: Any = in_parallel(network) if processes.world > 1 else network
 
@@ -38,22 +38,22 @@ class Forward:
         except self.refusals as error:
             first, _, rest = str(error).strip().partition("\n")
             reason = f"{first} {rest.partition(chr(10))[0]}" if first.endswith(":") else first
-            raise TrainingError(f"torch.compile fails ({reason}): train with --no-compile") from error
+            raise TrainingError(f"torch.compile failed ({reason}): train with --no-compile") from error
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
             raise ConfigError(
-                f"batch norm has nothing to average over one image: with batch_size {self.config.batch_size} in "
-                f"{self.config.accumulate} micro-batches of {self.processes.world} processes each computes "
-                f"{len(images)}; make batch_size larger"
+                f"batch norm needs more than one image: batch_size {self.config.batch_size} divided by accumulate "
+                f"{self.config.accumulate} and the number of processes {self.processes.world} leaves {len(images)}; "
+                "increase batch_size"
             ) from None
 
     def precision(self) -> AbstractContextManager[object]:
-        """Around whatever is computed of the network and its loss: all in bfloat16 that is not a binary layer."""
+        """A context for the network and its loss, in which everything except binary layers runs in bfloat16."""
         if self.config.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.processes.device.type, torch.bfloat16)
 
     def keeping_gradients(self, keep: bool) -> AbstractContextManager[object]:
-        """Around a micro-batch whose gradients stay in this process until those of the next ones are added."""
+        """A context for a micro-batch whose gradients stay in this process until those of the next ones are added."""
         return self.network.no_sync() if keep and self.processes.world > 1 else nullcontext()  # type: ignore[no-any-return]

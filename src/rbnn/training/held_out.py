@@ -1,4 +1,4 @@
-"""Training images that are held out, so that choices are made without a look at the test set."""
+"""Held-out training images, so that choices are made without looking at the test set."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,12 +7,12 @@ from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import ConfigError
 
 SEED = 0
-"""Fixed: runs with the same number of held-out images hold out the same ones, whatever their own seed."""
+"""Fixed, so that runs with the same number of held-out images hold out the same ones, whatever their own seed."""
 
 
 def split(dataset: ImageSet | FolderSet, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places of the images to learn from and of ``count`` to be held out, equally many of each class (up to one, where
-    the classes do not divide ``count``)."""
+    """The indices of the images to train on, and of ``count`` held-out images.  Every class has equally many of these,
+    up to one if ``count`` is not a multiple of the number of classes."""
     classes = len(dataset.classes)
     random = np.random.default_rng(SEED)
     held = []
@@ -21,7 +21,7 @@ def split(dataset: ImageSet | FolderSet, count: int) -> tuple[NDArray[np.int64],
         own = np.flatnonzero(dataset.labels == label)
         if share >= len(own):
             raise ConfigError(
-                f"validation = {count} takes {share} images of class {dataset.classes[label]!r}, which has {len(own)}: "
+                f"validation = {count} needs {share} images of class {dataset.classes[label]!r}, which has {len(own)}: "
                 "hold out fewer"
             )
         held.append(random.permutation(own)[:share])

@@ -1,4 +1,4 @@
-"""What happens inside the binary layers, epoch by epoch: angle, quantisation error, flips, and the method's own."""
+"""Measures of the binary layers in each epoch: angle, quantisation error, flips, and those of the method."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -29,8 +29,8 @@ def _packed(signs: Tensor) -> NDArray[np.uint64]:
 
 
 def initial_signs(model: nn.Module, continued: Collection[str] = ()) -> Signs:
-    """What flips are counted from: the signs of the latent weights as they are, before any rotation; in layers that go
-    on as they were trained, their ±1 weights."""
+    """The signs that flips are counted from: those of the latent weights before any rotation, or the ±1 weights for
+    layers that continue a trained network."""
     now = present_signs(model) if continued else {}
     return {
         name: now[name] if name in continued else _packed(sign(layer.weight)) for name, layer in binary_layers(model)
@@ -38,14 +38,15 @@ def initial_signs(model: nn.Module, continued: Collection[str] = ()) -> Signs:
 
 
 def present_signs(model: nn.Module) -> Signs:
-    """The ±1 weights as of now."""
+    """The current ±1 weights."""
     return {name: _packed(layer.method.signs(layer.weight)) for name, layer in binary_layers(model)}
 
 
 @torch.no_grad()
 def layer_measures(model: nn.Module, initial: Signs, previous: Signs) -> dict[str, dict[str, float]]:
-    """Per layer: angle between the weight before sign and its signs (degrees), relative quantisation error, share of
-    signs that differ from the start and from the last epoch's end, and what the method adds (α)."""
+    """For each layer: the angle between the weight before sign and its signs (degrees), the relative quantisation
+    error, the share of signs that differ from the start and from the end of the last epoch, and the method's measures
+    (α)."""
     measures = {}
     for name, layer in binary_layers(model):
         before = layer.method.before_sign(layer.weight)
@@ -61,7 +62,7 @@ def layer_measures(model: nn.Module, initial: Signs, previous: Signs) -> dict[st
 
 
 def _flips(before: NDArray[np.uint64], signs: Tensor) -> float:
-    """``flip_rate`` from packed signs, whose first is the lowest bit of the first word."""
+    """``flip_rate`` of packed signs.  The first sign is the lowest bit of the first word."""
     rows = signs.flatten(1).cpu() > 0
     bits = np.unpackbits(before.astype("<u8").view(np.uint8), axis=1, bitorder="little")[:, : rows.shape[1]]
     return flip_rate(torch.from_numpy(bits).bool(), rows)
@@ -88,5 +89,7 @@ def load_signs(path: Path) -> Signs:
         raise CheckpointError(f"cannot read the initial signs in {path}: expected 64-bit words") from None
     for name, words in signs.items():
         if words.dtype != np.uint64:
-            raise CheckpointError(f"cannot read the initial signs in {path}: {quoted(name)} is not of 64-bit words")
+            raise CheckpointError(
+                f"cannot read the initial signs in {path}: {quoted(name)} does not consist of 64-bit words"
+            )
     return signs

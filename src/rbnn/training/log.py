@@ -1,5 +1,5 @@
-"""The record of a run: one line of JSON per epoch, and the same for TensorBoard, which also gets the configuration
-(HPARAMS) and histograms of the latent weights."""
+"""The log of a run: one line of JSON per epoch.  TensorBoard gets the same numbers, the configuration (HPARAMS) and
+histograms of the latent weights."""
 
 import json
 import os
@@ -17,11 +17,12 @@ from rbnn.training.config import TrainConfig, as_table
 LOG = "log.jsonl"
 LARGEST_LOG = 1 << 28
 LARGEST_NUMBER = 1e30
-"""Beyond any loss that training survives; figures are drawn and averages made of them."""
+"""Larger than any loss that training survives, and small enough for figures and averages."""
 MOST_EPOCHS = 1 << 31
 NUMBERS = ("lr", "loss", "train_top1", "test_loss", "top1", "top5")
-"""What every epoch of a log has, beside the measures of its layers.  The last three are of the test set.  In a run with
-held-out images (``evaluated_on`` is ``validation``) they are of those, and its last epoch has ``last_test_top1``."""
+"""What every epoch of a log has in addition to the measures of its layers.  The last three are measured on the test
+set, or on the held-out images if there are some (``evaluated_on`` is ``validation``).  Then the last epoch also has
+``last_test_top1``."""
 
 
 def evaluated_on(entry: dict[str, Any]) -> str:
@@ -30,11 +31,11 @@ def evaluated_on(entry: dict[str, Any]) -> str:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The epochs in a log; a last line that a crash cut short is left out."""
+    """The epochs in a log, without a last line that was cut off by a crash."""
     if not path.exists():
         return []
     if path.stat().st_size > LARGEST_LOG:
-        raise CheckpointError(f"{path} is no log: those have at most {LARGEST_LOG:,} bytes")
+        raise CheckpointError(f"{path} is too large for a log: expected at most {LARGEST_LOG:,} bytes")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     epochs = []
     for number, line in enumerate(lines, 1):
@@ -45,7 +46,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
                 break
             entry = None
         if not isinstance(entry, dict) or type(entry.get("epoch")) is not int or not 0 <= entry["epoch"] < MOST_EPOCHS:
-            raise CheckpointError(f"{path}, line {number} is not of an epoch: the log was changed by another program")
+            raise CheckpointError(
+                f"{path}, line {number} does not describe an epoch: the log was changed by another program"
+            )
         _check(entry, path)
         epochs.append(entry)
     return epochs
@@ -60,8 +63,8 @@ def _check(entry: dict[str, Any], path: Path) -> None:
         numbers.append(None)
     if not all(_is_number(number) for number in numbers):
         raise CheckpointError(
-            f"{path}, epoch {entry['epoch']} lacks numbers: each of {', '.join(NUMBERS)} and those of the layers are "
-            "expected, as `rbnn train` writes them"
+            f"{path}, epoch {entry['epoch']} is incomplete: expected {', '.join(NUMBERS)} and the measures of the "
+            "layers, as `rbnn train` writes them"
         )
 
 

@@ -1,4 +1,4 @@
-"""The training loop.  It names no method: what a method needs, the schedule does."""
+"""The training loop.  It knows no method: the schedule does what each method needs."""
 
 import gc
 import shlex
@@ -44,7 +44,7 @@ from rbnn.training.stopping import Stop, stop_on_signal
 
 @dataclass
 class Sums:
-    """Sums over the images of an epoch so far, of all processes; the seconds are this one's."""
+    """Sums over the images of an epoch so far, over all processes.  The seconds are those of this process."""
 
     images: float = 0.0
     loss: float = 0.0
@@ -59,13 +59,13 @@ Opener = Callable[[Path], checkpoint.Network]
 def train(
     config: TrainConfig, progress: Progress | None = None, open_network: Opener = checkpoint.load_network
 ) -> Result:
-    """Train as ``config`` says; everything worth keeping is in the run directory.  A notebook shows a bar, unless
-    ``progress`` says otherwise."""
-    _core.keep_freed_memory()  # every step uses the same memory again
+    """Train as ``config`` says.  All results are in the run directory.  A notebook shows a progress bar, unless
+    ``progress`` is given."""
+    _core.keep_freed_memory()  # every step reuses the same memory
     config = with_all_options(config)
     with processes(config.device) as those, run_directory(config, those) as directory:
         run = _Run(config, directory, those, progress or progress_here(), open_network)
-        gc.freeze()  # what is there now stays: Python need not look through all of torch's objects every few steps
+        gc.freeze()  # existing objects stay, so Python need not scan all of torch's objects every few steps
         try:
             with stop_on_signal() as stop:
                 return run.train(stop)
@@ -89,7 +89,9 @@ class _Run:
         resuming = config.resume and directory.begun
         (seen_by,) = those.sum([float(resuming)])
         if seen_by not in (0, those.world):
-            raise CheckpointError(f"only {seen_by:.0f} of {those.world} processes find {last}: share the run directory")
+            raise CheckpointError(
+                f"only {seen_by:.0f} of {those.world} processes found {last}: put the run directory on a shared disk"
+            )
         if config.threads:
             torch.set_num_threads(config.threads)
         before = None if config.start_from is None or resuming else open_network(config.start_from)
@@ -114,7 +116,9 @@ class _Run:
         )  # fmt: skip
         test_set = as_it_knows_them(data.load(config.data, config.data_dir, "test"), expected)
         if test_set.classes != train_set.classes:
-            raise DataError(f"training and test set of {config.data} have different classes: they must be the same")
+            raise DataError(
+                f"the training and test sets of {config.data} have different classes: they must be the same"
+            )
         self.pictures = {"training": fingerprint(train_set), "test": fingerprint(test_set)}
         self.test_batches = self.judges = Batches(test_set, config.batch_size, train=False, **shares)
         if held_out is not None:
@@ -164,7 +168,7 @@ class _Run:
         write_whole(self.out / CONFIG_NAME, lambda file: file.write(as_toml(self.config).encode()))
 
     def _resume(self) -> Stopped:
-        """Take up the run where it stopped.  Nothing is written: what comes after it may still refuse."""
+        """Restore the state in which the run stopped.  Nothing is written, because later checks may still fail."""
         stopped = read_stopped(
             self.out,
             self.config,
@@ -192,13 +196,13 @@ class _Run:
         return stopped
 
     def _beside_the_weights(self) -> dict[str, dict[str, Any]]:
-        """What some runs save beside the network: tensors by name."""
+        """What some runs save in addition to the network: tensors by name."""
         average = {} if self.average is None else {"average": self.average.values}
         return average | ({"silent": self.silent.state_dict()} if self.config.silent_decay else {})
 
     def _tidy(self, trouble: str) -> None:
-        """What an earlier process left behind: temporary files, the configuration of a shorter run or of another place,
-        and perhaps a last checkpoint that is none."""
+        """Clean up after an earlier process: temporary files, the configuration of a shorter run or of another
+        directory, and perhaps a damaged last checkpoint."""
         try:
             self.directory.remove_leftovers()
             self._write_config()
@@ -239,10 +243,10 @@ class _Run:
             if self.processes.any(stop.asked):
                 raise KeyboardInterrupt
         last = self.log.epochs[-1] if self.log is not None and self.log.epochs else {}
-        return Result(self.out, self.best_top1, last)
+        return Result(self.out, self.best_top1, last, len(self.contract.classes))
 
     def close(self) -> None:
-        """Whatever happened, the log's files are closed, and the group of processes may end."""
+        """Close the log's files, whatever happened, so that the process group can end."""
         del self.forward
         if self.log is not None:
             self.log.close()
@@ -258,27 +262,29 @@ class _Run:
             self._train_step(images.to(self.processes.device), labels.to(self.processes.device))
             self.step += 1
             now = time.perf_counter()
-            self.sums.seconds += now - began  # with the time that the batch itself took
+            self.sums.seconds += now - began  # including the time to prepare the batch
             began = now
             self.progress.step(len(labels), self.sums.loss / self.sums.images, 100 * self.sums.hit1 / self.sums.images)
-            # A signal reaches one process before another: they stop together, or one would wait for the other forever.
+            # A signal reaches one process before another.  They stop together; otherwise one would wait forever.
             if self.processes.any(stop.asked) and self.step < len(self.batches):
                 self._require_finite_weights()
                 self._save()
-                self.processes.any(False)  # torchrun kills the others once one has left: leave when the file is there
+                self.processes.any(
+                    False
+                )  # torchrun kills the others once one has exited: exit after the file is written
                 raise KeyboardInterrupt
 
     def _stop_without_pictures(self, error: RbnnError, stop: Stop) -> NoReturn:
-        """Pictures are waited for between steps, where the run can be saved and gone on with."""
+        """The run waits for images only between steps, where it can be saved and continued."""
         if self.step > 0:
             self._require_finite_weights()
             self._save()
-        if stop.asked:  # a worker that had just started dies of the signal that is meant for the run
+        if stop.asked:  # a worker that has just started is killed by the signal that is meant for the run
             raise KeyboardInterrupt
         if not (self.out / checkpoint.LAST).exists():
             raise error
         raise type(error)(
-            f"{error}; the run is saved at step {self.step} of epoch {self.epoch}, continue with: "
+            f"{error}; the run was saved at step {self.step} of epoch {self.epoch}; continue with: "
             f"rbnn train {shlex.quote(str(self.out))} --resume"
         ) from None
 
@@ -288,7 +294,7 @@ class _Run:
         self.optimizer.zero_grad(set_to_none=True)
         parts = self.config.accumulate
         if len(labels) % parts:
-            raise ConfigError(f"{len(labels)} images of a process cannot be cut into {parts} equal micro-batches")
+            raise ConfigError(f"the {len(labels)} images of a process cannot be split into {parts} equal micro-batches")
         seen = [0.0, 0.0, 0.0]  # images, loss, hits
         for part, (some, wanted) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True), 1):
             with self.forward.keeping_gradients(part < parts):
@@ -319,13 +325,13 @@ class _Run:
             self.average.update(self.model, self.epoch * len(self.batches) + self.step)
 
     def _require_finite_weights(self) -> None:
-        """A checkpoint must be worth resuming from: after a last step that blew up, the one before stays."""
+        """A checkpoint must be worth resuming from.  If the last step diverged, the previous checkpoint stays."""
         for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
             if not bool(torch.isfinite(tensor).all()):
                 raise self._diverged(f"{name} is not finite after step {self.step - 1} of epoch {self.epoch}")
 
     def _agreed(self) -> dict[str, Tensor | float]:
-        """What all processes must have in common: weights, rotations and scales, and where the schedule stands."""
+        """What all processes must agree on: weights, rotations and scales, and the position of the schedule."""
         values: dict[str, Tensor | float] = dict(self.model.named_parameters())
         for name, layer in self.schedule.layers:
             values |= {f"{name}.method.{part}": tensor for part, tensor in layer.method.named_buffers()}

@@ -13,10 +13,10 @@ from rbnn.training.config import TrainConfig
 def parameter_groups(
     model: nn.Module, weight_decay: float, decay: str = "all", binary_lr: float = 1.0, binary_decay: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Parameters by weight decay and learning rate.  ``weights``: those of convolutions and linear layers get decay,
-    batch norm, biases and the methods' scales do not, and what a method names in ``decay_factors`` (β) gets its own.
-    ``all``: every one.  The weights of binary layers learn ``binary_lr`` times as fast as the others, and have
-    ``binary_decay`` times their decay."""
+    """Parameters grouped by weight decay and learning rate.  With ``weights``, the weights of convolutions and linear
+    layers get decay.  Batch norms, biases and the methods' scales do not, and parameters in a method's
+    ``decay_factors`` (β) get their own.  With ``all``, every parameter gets decay.  The weights of binary layers have
+    ``binary_lr`` times the learning rate and ``binary_decay`` times the decay of the others."""
     factors: dict[int, float] = {}
     for module in model.modules():
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear):
@@ -45,7 +45,7 @@ def create_optimizer(model: nn.Module, config: TrainConfig) -> SGD:
 
 
 def set_learning_rate(optimizer: SGD, rate: float) -> None:
-    """``rate`` for all parameters, and its multiple for those that learn faster."""
+    """Set ``rate`` for all parameters, and its multiple for those that learn faster."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["speed"]
 

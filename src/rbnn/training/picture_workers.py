@@ -1,4 +1,4 @@
-"""Processes that decode picture files for a run: they leave signals to it, and their death is a sentence."""
+"""Processes that decode image files for a run.  They ignore signals, and their death is reported in a sentence."""
 
 import re
 import signal
@@ -15,8 +15,8 @@ from rbnn.errors import LostWorker
 
 
 def start_worker(number: int) -> None:
-    """In a worker, before its first picture.  Ctrl-C and SIGTERM reach the whole group of processes; the run ends its
-    workers itself, after it has saved.  Of crashes torch would print a line of its own."""
+    """Runs in a worker before its first image.  Ctrl-C and SIGTERM reach the whole process group, but the run ends its
+    workers itself after it has saved.  torch would print a line of its own about crashes."""
     for sent in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sent, signal.SIG_IGN)
     for sent in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE):
@@ -24,11 +24,11 @@ def start_worker(number: int) -> None:
 
 
 def batches_of(loader: DataLoader[Any]) -> Iterator[Any]:
-    """What ``loader`` gives.  LostWorker where one of its workers has died: raised while a batch is waited for, never
-    in the middle of what the caller does with one.
+    """The batches of ``loader``.  If a worker has died, LostWorker is raised while waiting for a batch, never while the
+    caller works with one.
 
-    torch raises it at any moment, out of a handler of SIGCHLD; without a handler the wait for the rest of a message,
-    whose writer has died, would never end.
+    torch raises its own error at any moment, from a SIGCHLD handler.  Without a handler, waiting for the rest of a
+    message whose writer has died would never end.
     """
     with _deaths_said():
         iterator = iter(loader)
@@ -67,5 +67,5 @@ def _deaths_said() -> Iterator[None]:
         killed = re.search(r"signal: ([^.]+)\.", str(error))
         how = f"was killed ({killed[1]})" if killed else "has ended"
         raise LostWorker(
-            f"a process that decodes pictures {how}, perhaps because memory ran out or a picture crashed its decoder"
+            f"a process that decodes images {how}, perhaps because memory ran out or an image crashed the decoder"
         ) from None

@@ -1,4 +1,4 @@
-"""How a run is watched while it trains."""
+"""Progress of a run while it trains."""
 
 import time
 import warnings
@@ -9,28 +9,28 @@ from rbnn import notebook
 from rbnn.training.config import TrainConfig
 
 PAUSE = 0.2
-"""Seconds between two updates of a cell: more would only load the browser."""
+"""Seconds between two updates of a cell, to spare the browser."""
 
 
 class Progress:
-    """Whoever wants to watch a run overrides these."""
+    """Override these methods to watch a run."""
 
     def begin(self, config: TrainConfig, steps: int, epoch: int, step: int) -> None:
-        """Training starts, or goes on, at ``step`` of ``epoch``; an epoch has ``steps``."""
+        """Training starts or continues at ``step`` of ``epoch``; an epoch has ``steps`` steps."""
 
     def step(self, images: int, loss: float, top1: float) -> None:
-        """A step is done: so many images, mean loss and accuracy of the epoch so far."""
+        """A step with ``images`` images is done; ``loss`` and ``top1`` are the means of the epoch so far."""
 
     def epoch(self, entry: dict[str, Any]) -> None:
         """An epoch is done and logged."""
 
     def notice(self, sentence: str) -> None:
-        """Something that the user should know, though the run goes on."""
+        """Something that the user should know, although the run continues."""
         warnings.warn(sentence, stacklevel=2)
 
 
 class NotebookProgress(Progress):
-    """A bar and the newest numbers in one cell's output, which keeps the last state when the notebook is saved."""
+    """A progress bar and the latest numbers in the output of one cell, which keeps the last state when it is saved."""
 
     def begin(self, config: TrainConfig, steps: int, epoch: int, step: int) -> None:
         from IPython.display import display
@@ -65,5 +65,5 @@ class NotebookProgress(Progress):
 
 
 def progress_here() -> Progress:
-    """A bar in a notebook; elsewhere a run is silent."""
+    """A progress bar in a notebook; elsewhere a run prints nothing."""
     return NotebookProgress() if notebook.inside() else Progress()

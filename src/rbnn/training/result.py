@@ -1,4 +1,4 @@
-"""What a training run came to."""
+"""The result of a training run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +11,19 @@ from rbnn.training.layer_measures import mean_measures
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a run came to."""
+    """The result of a training run."""
 
     out: Path
     best_top1: float
     last: dict[str, Any]
-    """The log's entry of the last epoch; empty where none has ended."""
+    """The log entry of the last epoch; empty if no epoch was finished."""
+    classes: int = 0
+    """Number of classes, 0 if unknown."""
 
     def facts(self) -> dict[str, str]:
-        """For people, by name: accuracy, and the means of the binary layers."""
+        """A summary for people, by name: accuracy, and the means of the binary layers."""
         if not self.last:
-            return {"epochs": "none has ended"}
+            return {"epochs": "none finished"}
         judged = "held-out images" if self.last["evaluated_on"] == "validation" else "test images"
         found = {
             "epochs": str(self.last["epoch"] + 1),

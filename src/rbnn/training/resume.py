@@ -1,4 +1,4 @@
-"""What a run goes on from, read and judged whole before anything of the run is changed."""
+"""The state that a run resumes from, read and checked completely before anything of the run is changed."""
 
 import hashlib
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ class Stopped:
 
     weights: dict[str, Any]
     beside: dict[str, dict[str, Any]]
-    """What some runs save beside the network: tensors by name."""
+    """What some runs save in addition to the network: tensors by name."""
     place: Place
     initial: Signs
     log: list[dict[str, Any]]
     trouble: str
-    """Why it is the checkpoint before the last one; empty where it is the last one."""
+    """Why it is the previous checkpoint instead of the last one; empty for the last one."""
 
 
 def read_stopped(
@@ -44,37 +44,37 @@ def read_stopped(
     steps: int,
     beside: dict[str, dict[str, Any]],
 ) -> Stopped:
-    """The run in ``directory``, if it is the one that ``config`` describes.  The others are those of the run that goes
-    on, at its start."""
+    """The run in ``directory``, if it is the one that ``config`` describes.  The other arguments are the initial state
+    of the run that continues."""
     state, trouble = load_last(directory)
     path = directory / (PREVIOUS if trouble else LAST)
     before, known = check_description(state, path)
-    longest = max(before.epochs, config.epochs)  # a run may be made longer
+    longest = max(before.epochs, config.epochs)  # a run may be extended
     table = as_table(with_all_options(before)) | {"epochs": longest}
     if changed := difference(table, as_table(config)):
         raise CheckpointError(f"{path} was trained with {changed}: change it back to resume")
     if different := known.difference(contract):
-        raise CheckpointError(f"{path} was trained with {different}: name the same data with --data-dir to resume")
-    saved = state.get("pictures", pictures)  # older checkpoints do not know theirs
+        raise CheckpointError(f"{path} was trained with {different}: use the same --data-dir to resume")
+    saved = state.get("pictures", pictures)  # older checkpoints do not record them
     for split, found in pictures.items():
         if not isinstance(saved, dict) or saved.get(split) != found:
-            raise CheckpointError(
-                f"{path} was trained with other {split} pictures: name the same data with --data-dir to resume"
-            )
+            raise CheckpointError(f"{path} was trained with other {split} images: use the same --data-dir to resume")
     check_weights(state.get("model"), model, path)
     for key, tensors in beside.items():
         check_tables(key, state.get(key), tensors, path)
     place = check_place(state, path, before, optimizer, initial, steps)
     signs = load_signs(directory / INITIAL)
     if {name: words.shape for name, words in signs.items()} != {name: words.shape for name, words in initial.items()}:
-        raise CheckpointError(f"{directory / INITIAL} is of another network: it belongs to this run's first epoch")
+        raise CheckpointError(
+            f"{directory / INITIAL} belongs to another network: restore the file that this run wrote in its first epoch"
+        )
     return Stopped(
         state["model"], {key: state[key] for key in beside}, place, signs, read_log(directory / LOG), trouble
     )
 
 
 def fingerprint(dataset: ImageSet | FolderSet) -> str:
-    """Follows from the labels and the pixels; of a folder, whose pictures are too many to be read, from the names."""
+    """A hash of the labels and the pixels, or of the file names for a folder, whose images are too many to read."""
     digest = hashlib.blake2b(dataset.labels.tobytes(), digest_size=8)
     if isinstance(dataset, ImageSet):
         digest.update(np.ascontiguousarray(dataset.images).data)

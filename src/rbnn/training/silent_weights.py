@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from rbnn.nn import binary_layers
 
 SMALLEST_GRADIENT, SMALLEST_WEIGHT = 1e-6, 1e-3
-"""Lengths of a filter's gradient and weight are taken as at least these."""
+"""Lower limits for the norms of a filter's gradient and weight."""
 
 
 class SilentWeights:
@@ -21,8 +21,8 @@ class SilentWeights:
     silence-aware decay, per weight
         S ← memory·S + (1 − memory)·1[the sign changed since the last step];   g ← g + decay·w   where  S < below
 
-    A gradient is made longer, never shorter.  S starts at 0: at first every weight is silent.  Signs are the layer's
-    ±1 weights, whatever the method makes them from.  ``floor`` or ``decay`` of 0 leaves its part out.
+    Gradients become longer, never shorter.  S starts at 0, so at first every weight is silent.  Signs are the layer's
+    ±1 weights, however the method computes them.  A ``floor`` or ``decay`` of 0 turns its part off.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SilentWeights:
 
 
 def longer(gradient: Tensor, weight: Tensor, floor: float) -> Tensor:
-    """What each filter's gradient is multiplied by, so that its length is at least ``floor`` of its weight's."""
+    """The factor for each filter's gradient that makes its norm at least ``floor`` times the norm of its weight."""
     dims = tuple(range(1, weight.dim()))
     of_gradient = torch.linalg.vector_norm(gradient, dim=dims, keepdim=True).clamp_min(SMALLEST_GRADIENT)
     of_weight = torch.linalg.vector_norm(weight, dim=dims, keepdim=True).clamp_min(SMALLEST_WEIGHT)

@@ -1,4 +1,4 @@
-"""A network that starts from a trained one: what it takes over, and what begins anew."""
+"""Starting from a trained network: what is kept, and what starts from scratch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,6 +10,7 @@ from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import CheckpointError
 from rbnn.models import MODELS
 from rbnn.nn import binary_layers
+from rbnn.text import plural
 from rbnn.training.batches import Batches
 from rbnn.training.checkpoint import Network
 from rbnn.training.config import TrainConfig
@@ -26,28 +27,27 @@ class Taken:
     """What ``take_over`` did."""
 
     continued: set[str] = field(default_factory=set)
-    """Binary layers that go on as they were trained."""
+    """Binary layers that continue as they were trained."""
     notices: list[str] = field(default_factory=list)
     """What else the user should know."""
     head: str = ""
-    """A sentence about a head of another size, which starts anew."""
+    """A sentence about a head of another size, which starts from scratch."""
 
 
 def take_over(model: nn.Module, before: nn.Module, source: object) -> Taken:
-    """Gives ``model`` the weights and batch norms of ``before``, the same network as trained, which ``source`` names.
+    """Give ``model`` the weights and batch norms of ``before``, the same network after training.  ``source`` names it.
 
-    A binary layer of the same method goes on as it was, with its rotation, scales and β: its signs are those that were
-    trained.  A layer that was float, or of another method, starts its method from the weights that it takes over; so
-    does, with a notice, one whose method has options that give it tensors of other shapes.  A head for another number
-    of classes stays as it is.
+    A binary layer of the same method continues as it was, with its rotation, scales and β, and keeps its signs.  A
+    layer that was float, or of another method, starts its method from the weights.  So does, with a notice, a layer
+    whose options give its method tensors of other shapes.  A head for another number of classes is not changed.
     """
     taken = Taken()
     weights, own = before.state_dict(), model.state_dict()
     head = _head_of_another_size(model, own, weights)
     if head:
         taken.head = (
-            f"{source} tells {len(weights[f'{head}.weight'])} classes apart, this network "
-            f"{len(own[f'{head}.weight'])}: its last layer {head!r} starts anew, all others are kept"
+            f"{source} has {len(weights[f'{head}.weight'])} classes and this network has "
+            f"{len(own[f'{head}.weight'])}: its last layer {head!r} starts from scratch, all others are kept"
         )
     for name, value in own.items():
         if ".method." in name or name.rpartition(".")[0] == head:
@@ -67,19 +67,19 @@ def take_over(model: nn.Module, before: nn.Module, source: object) -> Taken:
             anew.append(name)
     if anew:
         taken.notices.append(
-            f"{len(anew)} layers, first {anew[0]}, have other options than in {source}, which their scales and "
-            "rotations do not fit: these start anew from the weights, and most signs change"
+            f"the options of {plural(len(anew), 'layer')} (first {anew[0]}) differ from those in {source}, so that its "
+            "scales and rotations do not fit: they restart from the weights, and most signs change"
         )
     return taken
 
 
 def start(model: nn.Module, name: str, network: Network, source: object, batches: Batches) -> Taken:
-    """``take_over`` for a run of the network called ``name``.  One from a packed file gets the statistics of the run's
-    pictures, with which it still computes what it did."""
+    """``take_over`` for a run of the network ``name``.  A network from a packed file gets batch statistics from the
+    run's images; its outputs stay the same."""
     there = network.config.model
-    if there != name:  # tensors may fit all the same, as those of both ResNet-20s do
+    if there != name:  # the tensors may fit anyway, as those of the two ResNet-20s do
         raise CheckpointError(
-            f"cannot start from {source}: it is a {there}, the run's network a {name}: use --model {there}"
+            f"cannot start from {source}: it is a {there}, but this run's network is a {name}: use --model {there}"
         )
     taken = take_over(model, network.model, source)
     if network.packed:
@@ -97,7 +97,7 @@ def _first_pictures(batches: Batches) -> Iterator[Tensor]:
 
 
 def as_it_knows_them(dataset: Pictures, contract: InputContract | None) -> Pictures:
-    """The data set, normalised as the network that a run starts from expects it; picture files in its size too."""
+    """The data set, normalised as the network that a run starts from expects.  Image files also get its size."""
     if contract is None or contract.channels != dataset.channels:
         return dataset
     if isinstance(dataset, FolderSet):
@@ -106,18 +106,18 @@ def as_it_knows_them(dataset: Pictures, contract: InputContract | None) -> Pictu
 
 
 def as_the_network_takes_them(dataset: Pictures, config: TrainConfig) -> tuple[Pictures, str]:
-    """Picture files in the size that the network is meant for, where the user does not say another one, and a sentence
-    where that is not their usual size.  A network for 32×32 would compute 49 times as much at 224×224."""
+    """Image files in the size that the network is meant for, unless the user gives another size, and a sentence if that
+    is not the default size of image files.  At 224×224, a network for 32×32 would compute 49 times as much."""
     side = MODELS[config.model].image_size
     if not isinstance(dataset, FolderSet) or config.image_size or side == dataset.image_size:
         return dataset, ""
     meant = f"the size that {config.model} is meant for"
-    said = f"pictures are taken at {side}×{side}, {meant}: --image-size takes another one"
+    said = f"images are resized to {side}×{side}, {meant}; --image-size chooses another size"
     return replace(dataset, image_size=side), said
 
 
 def _head_of_another_size(model: nn.Module, own: dict[str, Tensor], weights: dict[str, Tensor]) -> str | None:
-    """The last float linear layer, if the two networks differ in how many answers it gives and in nothing else."""
+    """The last float linear layer, if the networks differ only in its number of outputs."""
     heads: list[str] = [name for name, module in model.named_modules() if type(module) is nn.Linear]
     here, there = (table.get(f"{heads[-1]}.weight") if heads else None for table in (own, weights))
     if here is None or there is None or len(here) == len(there) or here.shape[1:] != there.shape[1:]:

@@ -1,4 +1,4 @@
-"""Running statistics of batch norms, measured anew without changing what the network computes."""
+"""Measures the running statistics of batch norms again without changing what the network computes."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -14,13 +14,13 @@ from rbnn.nn import evaluation_mode
 
 @torch.no_grad()
 def refresh_statistics(model: nn.Module, images: Iterable[Tensor]) -> None:
-    """Gives every batch norm of ``model`` the mean and variance of what it sees in ``images``, and a weight and bias
-    with which it computes what it did:
+    """Give every batch norm of ``model`` the mean and variance of its inputs for ``images``, and a weight and bias with
+    which its output stays the same:
 
         a = γ/√(var + ε),  c = β − mean·a     stay;     γ = a √(var' + ε),  β = c + mean'·a     follow
 
-    For a network whose statistics are guesses, or those of other pictures: in training mode a batch norm uses the
-    batch's own, and the network would be another one there.
+    This is for a network whose statistics are guesses, or those of other images.  In training mode a batch norm uses
+    the statistics of the batch, so the network would compute something else there.
     """
     seen = {norm: _Moments() for norm in _norms(model)}
     with ExitStack() as hooks, evaluation_mode(model):
@@ -35,30 +35,30 @@ def refresh_statistics(model: nn.Module, images: Iterable[Tensor]) -> None:
 
 @torch.no_grad()
 def set_statistics(model: nn.Module, means: Tensor, variances: Tensor) -> None:
-    """The same from known numbers: those of all batch norms one after the other, as ``get_statistics`` gave them."""
+    """The same with known statistics of all batch norms, concatenated as ``get_statistics`` returned them."""
     sizes = [norm.num_features for norm in _norms(model)]
     if not means.shape == variances.shape == (sum(sizes),):
-        raise CheckpointError(f"statistics of {sum(sizes)} channels expected, got {means.numel()}")
+        raise CheckpointError(f"expected statistics of {sum(sizes)} channels, got {means.numel()}")
     parts = zip(_norms(model), torch.split(means, sizes), torch.split(variances, sizes), strict=True)
     for norm, mean, variance in parts:
         _set_statistics(norm, mean, variance)
 
 
 def get_statistics(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Running means and variances of all batch norms, one after the other."""
+    """The concatenated running means and variances of all batch norms."""
     kept = [(norm.running_mean, norm.running_var) for norm in _norms(model)]
     return torch.cat([mean for mean, _ in kept if mean is not None]), torch.cat([v for _, v in kept if v is not None])
 
 
 def _norms(model: nn.Module) -> Iterator[_BatchNorm]:
-    """The batch norms that have statistics, and a weight to make good for others."""
+    """The batch norms that have statistics, and a weight that can compensate for new ones."""
     for norm in model.modules():
         if isinstance(norm, _BatchNorm) and norm.running_mean is not None and norm.affine:
             yield norm
 
 
 class _Moments:
-    """Sums over everything that one batch norm sees, in double."""
+    """Sums over all inputs of one batch norm, in double precision."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -78,7 +78,7 @@ class _Moments:
 
     @property
     def variance(self) -> Tensor:
-        """Unbiased, as torch's running one is."""
+        """Unbiased, like torch's running variance."""
         spread = torch.as_tensor(self.squares / self.count) - self.mean.square()
         return spread.clamp_min(0) * (self.count / (self.count - 1))
 
@@ -90,6 +90,6 @@ def _set_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
     shift = norm.bias.double() - norm.running_mean.double() * factor
     norm.running_mean.copy_(mean)
     norm.running_var.copy_(variance)
-    # Of the numbers as they are stored now, so that their rounding is made good.
+    # Computed from the stored values, to compensate for their rounding.
     norm.weight.copy_(factor * (norm.running_var.double() + norm.eps).sqrt())
     norm.bias.copy_(shift + norm.running_mean.double() * factor)

@@ -1,4 +1,4 @@
-"""A run that is asked to stop does so after the step, with a checkpoint."""
+"""Stopping a run after the current step, with a checkpoint."""
 
 import signal
 import threading
@@ -12,15 +12,15 @@ ENDING = signal.SIGINT, signal.SIGTERM
 
 @dataclass
 class Stop:
-    """Whether somebody asked the run to stop.  Not a threading.Event: that has a lock, and a handler of signals that is
-    itself interrupted by a signal would wait for its own lock for ever."""
+    """Whether the run should stop.  This is not a threading.Event, because that has a lock, and a signal handler that
+    is interrupted by another signal would wait forever for its own lock."""
 
     asked: bool = False
 
 
 @contextmanager
 def stop_on_signal() -> Iterator[Stop]:
-    """SIGINT and SIGTERM ask the loop to stop after the step, with a checkpoint; a second one stops at once."""
+    """SIGINT and SIGTERM stop the loop after the current step, with a checkpoint.  A second signal stops it at once."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -37,7 +37,7 @@ def stop_on_signal() -> Iterator[Stop]:
 
 @contextmanager
 def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """``handler`` for SIGINT and SIGTERM, inside the block."""
+    """Use ``handler`` for SIGINT and SIGTERM inside the block."""
     before = {sent: signal.signal(sent, handler) for sent in ENDING}
     try:
         yield

@@ -32,7 +32,7 @@ def to_openvino(graph: Graph, batch: int) -> Any:
     """The ``ov.Model`` that takes (batch, C, H, W) and gives (batch, O, H', W')."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
     image = opset14.parameter([batch, channels, height, width], np.float32)
-    output = graph.only_output("other engines are given networks with one")
+    output = graph.only_output("other engines take networks with one")
     values = translate(graph, _Nodes(batch), image)
     return ov.Model([values[output]], [image], "rbnn")
 

@@ -17,7 +17,7 @@ from rbnn.translating.translate import translate
 def to_torch(graph: Graph, batch: int) -> fx.GraphModule:
     """The module that takes (batch, C, H, W) and gives (batch, O, H', W')."""
     builder = _Calls(batch)
-    output = graph.only_output("other engines are given networks with one")
+    output = graph.only_output("other engines take networks with one")
     values = translate(graph, builder, builder.graph.placeholder("image"))
     builder.graph.output(values[output])  # type: ignore[arg-type]
     root = torch.nn.Module()
