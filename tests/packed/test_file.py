@@ -170,7 +170,7 @@ def test_a_graph_that_would_grow_without_end_is_refused_early() -> None:
         (zlib.compress(b'{}\n{"w":["F32",3]}'), "does not fit into the file"),
         (zlib.compress(b'{}\n{"v":["I8",1],"w":["F32",1],"u":["U8",3]}'), "does not fit into the file"),
         (zlib.compress(b'{}\n{"\\ud800":["F32",2]}'), "cannot be written as UTF-8"),
-        (zlib.compress(b'{}\n{"w":["F32",2]}'), "checksum does not fit"),
+        (zlib.compress(b'{}\n{"w":["F32",2]}'), "checksum does not match"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_taken_apart_is_refused(compressed: bytes, why: str) -> None:

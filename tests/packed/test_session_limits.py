@@ -33,7 +33,7 @@ def images(count: int) -> np.ndarray:
     [
         ({"nope": np.zeros((2, 8, 8, 16), np.float32)}, "unknown buffer 'nope': "),
         ({"a": np.zeros((2, 8, 8, 15), np.float32)}, r"'a' takes numbers of shape \(2, 8, 8, 16\), got .*15\)"),
-        ({"a": np.zeros((1, 8, 8, 16), np.float32)}, r"got float32 \(1, 8, 8, 16\)"),
+        ({"a": np.zeros((1, 8, 8, 16), np.float32)}, r"got float32 of shape \(1, 8, 8, 16\)"),
         ({"a": [[1, 2], [3]]}, "expected an array of numbers"),
         ({"a": None}, "got object"),
         ({"a": ["x"]}, "got <U1"),
