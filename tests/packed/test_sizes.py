@@ -70,13 +70,13 @@ def test_strides_and_sizes_in_words() -> None:
 def test_a_network_of_one_size_takes_no_other() -> None:
     with pytest.raises(PackError, match=r"does not take pictures of 9×8: it takes heights and widths that are 8$"):
         small_network().at(9, 8)
-    with pytest.raises(InputError, match=r"shape \(N, 3, 8, 8\) expected, got \(1, 3, 9, 8\)"):
+    with pytest.raises(InputError, match=r"shape \(N, 3, 8, 8\), got \(1, 3, 9, 8\)"):
         Session(small_network())(images(9, 8, 1))
 
 
 def test_other_channels_are_no_other_size() -> None:
     with pytest.raises(
-        InputError, match=r"\(N, 3, 8, 8\) expected, or others: any height and width, got \(1, 4, 9, 8\)"
+        InputError, match=r"\(N, 3, 8, 8\), or others: any height and width, got \(1, 4, 9, 8\)"
     ):
         Session(free_network())(np.zeros((1, 4, 9, 8), np.float32))
 
@@ -111,7 +111,7 @@ def test_a_session_keeps_its_sizes_in_a_pickle_and_after_close() -> None:
     again = pickle.loads(pickle.dumps(session))
     for ours, theirs in zip(again(images(12, 20)), wanted, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    with pytest.raises(InputError, match=r"for pictures of 600×600 the network asks for .* multiply-adds a picture"):
+    with pytest.raises(InputError, match=r"for pictures of 600×600 the network needs .* multiply-adds per image"):
         again(np.zeros((1, 3, 600, 600), np.float32))
     session.close()
     with pytest.raises(InputError, match="is closed"):

@@ -149,12 +149,18 @@ PLACES: dict[str, tuple[Change, str]] = {
         lambda state: state["optimizer"]["param_groups"][0].update(weight_decay=1e30),
         "its optimizer has weight_decay = 1e\\+30, expected 0.0001",
     ),
-    "a rate that is none": (lambda state: state["optimizer"]["param_groups"][0].update(lr="x"), "different parameter groups"),
+    "a rate that is none": (
+        lambda state: state["optimizer"]["param_groups"][0].update(lr="x"),
+        "different parameter groups",
+    ),
     "a momentum of another shape": (momentum(lambda tensor: tensor[:1]), "momentum of parameter 0 has shape"),
     "an infinite momentum": (momentum(lambda tensor: tensor / 0), "momentum of parameter 0 that are not finite"),
     "a sparse momentum": (momentum(lambda tensor: tensor.to_sparse()), "momentum of parameter 0, which is sparse"),
     "a momentum in words": (momentum(lambda tensor: "x"), "momentum of parameter 0, which is no tensor"),
-    "a momentum of nobody": (lambda state: state["optimizer"]["state"].update({999: {}}), "parameter 999 does not exist"),
+    "a momentum of nobody": (
+        lambda state: state["optimizer"]["state"].update({999: {}}),
+        "parameter 999 does not exist",
+    ),
     "no signs": (field(previous_signs={}), "previous_signs belong to other layers"),
     "signs of another type": (
         lambda state: state["previous_signs"].update({"layers.0.0.conv1": torch.zeros(16, 3)}),

@@ -256,10 +256,10 @@ def _given(graph: Graph, name: str, values: ArrayLike, count: int) -> NDArray[np
 
 
 def _check_answer(count: int, plan: Plan) -> None:
-    """A small network can answer with large pictures: so many of them are judged before there is room for any."""
+    """A small network can have large outputs, so their total size is checked before anything is allocated."""
     size = count * plan.answer_bytes
     if size > LARGEST_ANSWER:
         raise InputError(
-            f"the answers to {count} pictures take {as_size(size)}, at most {as_size(LARGEST_ANSWER)} are given at "
-            "once: give fewer pictures"
+            f"the outputs for {count} images take {as_size(size)}, but at most {as_size(LARGEST_ANSWER)} are "
+            "returned at once: pass fewer images"
         )
