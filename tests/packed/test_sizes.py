@@ -157,7 +157,7 @@ def followed(**changes: Any) -> Graph:
 
 
 @pytest.mark.parametrize(("graph", "words"), [
-    (replace(free_network(), free=None), "follow from the size of the picture, which is not free"),
+    (replace(free_network(), free=None), "depend on the size of the picture, which is not free"),
     (replace(free_network(), free=Free((0, 0), free_network().free.shapes)), "one at least above 0"),  # type: ignore[union-attr]
     (replace(free_network(), free=Free((-1, 4))), "steps of free sizes must be two whole numbers"),
     (replace(free_network(), free=Free((1, 1), {"cut": [24, 27]})), r"the answer 'cut' follows as \[24, 27\]"),
