@@ -75,9 +75,7 @@ def test_a_network_of_one_size_takes_no_other() -> None:
 
 
 def test_other_channels_are_no_other_size() -> None:
-    with pytest.raises(
-        InputError, match=r"\(N, 3, 8, 8\), or others: any height and width, got \(1, 4, 9, 8\)"
-    ):
+    with pytest.raises(InputError, match=r"\(N, 3, 8, 8\), or others: any height and width, got \(1, 4, 9, 8\)"):
         Session(free_network())(np.zeros((1, 4, 9, 8), np.float32))
 
 
