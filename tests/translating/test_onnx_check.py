@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from packed_networks import small_network
 
 from rbnn.errors import ExportError
@@ -46,3 +46,13 @@ def test_a_wrong_model_is_refused(tensor: str, to: Callable[[Any], Any], says: s
     change(network, tensor, to)
     with pytest.raises(ExportError, match=says):
         compare(small_network(), network, IMAGES)
+
+
+def test_a_model_that_onnx_runtime_does_not_run_is_refused_in_a_sentence(capfd: pytest.CaptureFixture[str]) -> None:
+    network = to_onnx(small_network())
+    (node,) = [each for each in network.model.graph.node if each.name == "stem/Conv"]
+    node.attribute.append(helper.make_attribute("group", 2))
+    with pytest.raises(ExportError, match=r"^ONNX Runtime does not run the model: .*stem/Conv") as refused:
+        compare(small_network(), network, IMAGES)
+    assert "\n" not in str(refused.value)
+    assert capfd.readouterr().err == ""

@@ -9,8 +9,8 @@ import pytest
 from packed_networks import image_for, one_operation
 
 from rbnn.packed.formulas import taps
-from rbnn.packed.graph import Graph
-from rbnn.packed.operations import ACTIVATIONS, Shape
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import ACTIVATIONS, Buffer, Operation, Shape
 from rbnn.packed.session import Session
 from rbnn.translating import permuting
 from rbnn.translating.onnx_check import run, standard
@@ -261,3 +261,26 @@ def test_nearly_constant_pictures_are_standardized_exactly() -> None:
     images = (1000 + 0.01 * image_for(graph, np.random.default_rng(0))).astype(np.float32)
     got = run(to_onnx(graph).model, {IMAGE: images})[ANSWER]
     np.testing.assert_allclose(got, Session(graph)(images), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["avg_pool", "max_pool"])
+def test_a_padding_as_large_as_the_pool_behind_it(kind: str) -> None:
+    """ONNX Runtime would merge them, and then not load the model."""
+    pad = Operation("pad", "pad", {"x": "image"}, {"float": "padded"}, {}, {"before": [3, 2, 0], "after": [2, 4, 0]})
+    pool = Operation(kind, "pool", {"x": "padded"}, {"float": "pooled"}, {}, {"kernel": [2, 2], "stride": [1, 1]})
+    shapes: dict[str, Shape] = {"image": (4, 5, 3), "padded": (9, 11, 3), "pooled": (8, 10, 3)}
+    graph = Graph(Input("image"), "pooled", {name: Buffer("float", each) for name, each in shapes.items()}, [pad, pool])
+    graph.check()
+    images = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
+    got = run(to_onnx(graph).model, {IMAGE: images})[ANSWER]
+    np.testing.assert_allclose(got, Session(graph)(images), atol=1e-6)
+
+
+def test_a_padding_by_zeros_before_a_maximum_counts() -> None:
+    """ONNX Runtime would merge them, and padding of a pool does not count."""
+    pad = Operation("pad", "pad", {"x": "image"}, {"float": "padded"}, {}, {"before": [1, 1, 0], "after": [1, 1, 0]})
+    pool = Operation("max_pool", "pool", {"x": "padded"}, {"float": "pooled"}, {}, {"kernel": [3, 3]})
+    shapes: dict[str, Shape] = {"image": (4, 4, 3), "padded": (6, 6, 3), "pooled": (2, 2, 3)}
+    graph = Graph(Input("image"), "pooled", {name: Buffer("float", each) for name, each in shapes.items()}, [pad, pool])
+    images = np.full((1, 3, 4, 4), -1, np.float32)
+    assert (run(to_onnx(graph).model, {IMAGE: images})[ANSWER] == 0).all()

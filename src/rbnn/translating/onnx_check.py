@@ -22,7 +22,7 @@ from rbnn.packed.comparison import (
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
 from rbnn.packed.session import Session
-from rbnn.text import quoted
+from rbnn.text import quoted, shorten
 from rbnn.translating.onnx_model import BATCH, OnnxNetwork
 from rbnn.translating.onnx_nodes import IMAGE, QONNX
 
@@ -106,15 +106,19 @@ def _in_standard_operators(node: Any) -> Iterator[Any]:
 
 
 def run(model: "onnx.ModelProto", feeds: dict[str, Array]) -> dict[str, Array]:
-    """What ONNX Runtime answers, by name."""
+    """What ONNX Runtime answers, by name; ExportError where it does not run the model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
+    options.log_severity_level = 4  # what is wrong is said below
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        names = [each.name for each in session.get_outputs()]
+        return dict(zip(names, session.run(names, feeds), strict=True))
+    except Exception as reason:  # its exceptions have no class in common
+        said = " ".join(str(reason).split())
+        raise ExportError(f"ONNX Runtime does not run the model: {shorten(said, 300)}") from None
 
 
 def _nchw(array: Array) -> Array:

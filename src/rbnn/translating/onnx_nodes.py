@@ -42,6 +42,8 @@ class Nodes:
         """The same picture for each of the batch → that picture."""
         self.batches = {IMAGE}
         """Other values."""
+        self.padded: set[str] = set()
+        """Values that a padding made."""
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         value = self.new(f"v{len(self.nodes)}")
@@ -214,7 +216,12 @@ class Nodes:
             # Of a dilated pool: more than ONNX Runtime allows.
             x = self.pad(x, (0, *window.padding), (0, *window.end), LOWEST)
             window = replace(window, padding=(0, 0), end=(0, 0))
-        return self.node("MaxPool", x, **_window(window, dilated=True))
+        return self.node("MaxPool", self.unmerged(x), **_window(window, dilated=True))
+
+    def unmerged(self, x: str) -> str:
+        """For a pool: ONNX Runtime merges it with a padding before it.  Zeros then no longer count in a maximum, and it
+        refuses a padding that is as large as the kernel."""
+        return self.node("Max", x, self.number(LOWEST)) if x in self.padded else x
 
     def avg_pool(self, x: str, window: Window, count_padding: bool) -> str:
         """What a ceiled window sees beyond the padding never counts."""
@@ -223,7 +230,9 @@ class Nodes:
             margins = 0, *window.padding
             x, count_padding = self.pad(x, margins, margins, 0.0), False
             window = replace(window, padding=(0, 0), end=beyond)
-        return self.node("AveragePool", x, count_include_pad=int(count_padding), **_window(window, dilated=False))
+        return self.node(
+            "AveragePool", self.unmerged(x), count_include_pad=int(count_padding), **_window(window, dilated=False)
+        )
 
     def reduce(self, x: str, how: str, axes: tuple[int, ...]) -> str:
         if axes == (2, 3) and how in ("mean", "max"):
@@ -264,7 +273,9 @@ class Nodes:
         return self.node("Resize", x, "", "", self.whole(*size), axes=[2, 3], **how)
 
     def pad(self, x: str, before: Sequence[int], after: Sequence[int], value: float) -> str:
-        return self.node("Pad", x, self.whole(0, *before, 0, *after), self.number(value))
+        y = self.node("Pad", x, self.whole(0, *before, 0, *after), self.number(value))
+        self.padded.add(y)
+        return y
 
     def border(self, x: str, before: Sequence[int], after: Sequence[int], mode: str) -> str:
         how = {"reflect": "reflect", "replicate": "edge"}[mode]
