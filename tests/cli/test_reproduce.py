@@ -184,7 +184,7 @@ def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.Mon
         (["ablation", "--options", "rotation=none"], "would turn a row into another row"),
         (["ablation", "--options", "cycle=3"], "unknown option of method 'rbnn' 'cycle': did you mean 'cycles'?"),
         (["ablation", "--seeds", "1", "1"], "--seeds must be one or more different numbers, got 1 1"),
-        (["ablation", "--seeds", "-1"], "seed is 0 or more"),
+        (["ablation", "--seeds", "-1"], "seed must be 0 or more"),
         (["ablation", "--jobs", "0"], "--jobs and --threads must be at least 1"),
         (["ablation", "--epochs", "-1"], "epochs must be at least 1, got -1"),
         (["ablation", "--device", "gpu"], "device 'gpu' is not available"),

@@ -158,8 +158,8 @@ def followed(**changes: Any) -> Graph:
     (replace(free_network(), free=None), "depend on the size of the picture, which is not free"),
     (replace(free_network(), free=Free((0, 0), free_network().free.shapes)), "one at least above 0"),  # type: ignore[union-attr]
     (replace(free_network(), free=Free((-1, 4))), "steps of free sizes must be two whole numbers"),
-    (replace(free_network(), free=Free((1, 1), {"cut": [24, 27]})), r"the answer 'cut' follows as \[24, 27\]"),
-    (replace(free_network(), free=Free((1, 1), {"other": [24]})), "the answer 'other' follows as"),
+    (replace(free_network(), free=Free((1, 1), {"cut": [24, 27]})), r"the output 'cut' follows as \[24, 27\]"),
+    (replace(free_network(), free=Free((1, 1), {"other": [24]})), "the output 'other' follows as"),
     (followed(step=[1, 1, 1]), "'step' cannot follow"),
     (followed(stop=[7, 8]), r"stop follows as \[7, 8\], but is \[7, 8, 24\]"),
     (followed(stop=[Follows("up", "h"), 8, 24]), r"stop follows as \[8, 8, 24\], but is \[7, 8, 24\]"),
