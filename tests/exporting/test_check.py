@@ -118,7 +118,7 @@ def compare_first(
 
 def test_answers_are_compared_too(packed: Packed) -> None:
     graph, torch_values, images, answers = packed
-    with pytest.raises(ExportError, match=r"answers differ from torch's by .* although no sign does"):
+    with pytest.raises(ExportError, match=r"outputs differ from torch's by .* although no sign differs"):
         compare(
             graph,
             {name: each for name, each in torch_values.items() if each.signs is not None},

@@ -69,22 +69,22 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "binary circular padding, centred": (
         lambda: rbnn.BinaryConv2d(12, 3, 3, padding=1, padding_mode="circular", method="rbnn"), "mode 'circular'"
     ),
-    "a mixed batch": (lambda: Does(lambda x: x.reshape(-1, 12)), "pictures of a batch must stay apart"),
-    "batches that change places": (lambda: Does(lambda x: x.transpose(0, 1)), "pictures of a batch must stay apart"),
+    "a mixed batch": (lambda: Does(lambda x: x.reshape(-1, 12)), "pictures of a batch must stay separate"),
+    "batches that change places": (lambda: Does(lambda x: x.transpose(0, 1)), "pictures of a batch must stay separate"),
     "the mean of a batch": (
         lambda: Does(lambda x: x - x.mean(0, keepdim=True)), r"mean in 'middle' \(.*\) cannot be packed: pictures of a"
     ),
-    "the sum of everything": (lambda: Does(lambda x: x / x.sum()), "keep the dimension of the batch"),
+    "the sum of everything": (lambda: Does(lambda x: x / x.sum()), "keep the batch dimension"),
     "a slice of a batch": (lambda: Does(lambda x: x[1:]), "pictures of a batch must stay together"),
-    "a chosen list": (lambda: Does(lambda x: x[:, [3, 1]]), r"only slices and numbers"),
-    "joined pictures": (lambda: Does(lambda x: torch.cat([x, x])), r"pictures of a batch must stay apart"),
+    "a chosen list": (lambda: Does(lambda x: x[:, [3, 1]]), r"only slices and integers"),
+    "joined pictures": (lambda: Does(lambda x: torch.cat([x, x])), r"pictures of a batch must stay separate"),
     "a batch norm of the batch": (
         lambda: nn.BatchNorm2d(12, track_running_stats=False), "nn.BatchNorm2d in 'middle' .* running statistics"
     ),
-    "dropout that is on": (lambda: Does(lambda x: F.dropout(x, 0.5)), "on in evaluation mode"),
+    "dropout that is on": (lambda: Does(lambda x: F.dropout(x, 0.5)), "active in evaluation mode"),
     "indices": (lambda: Does(lambda x: F.max_pool2d(x, 2, return_indices=True)[0]), "max_pool2d"),
     "places of maxima": (
-        lambda: Does(lambda x: x + torch.max(x, 1, keepdim=True)[1]), "add in 'middle' .* places of maxima are not kept"
+        lambda: Does(lambda x: x + torch.max(x, 1, keepdim=True)[1]), "add in 'middle' .* indices of maxima are not"
     ),
     "a divisor": (lambda: nn.AvgPool2d(2, divisor_override=3), "divisor_override"),
     "a computed weight": (lambda: Does(lambda x: F.conv2d(x, x[:, :, :1, :1])), "weight is computed from the pictures"),
@@ -94,15 +94,15 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "another argument": (
         lambda: Does(lambda x: torch.mul(x, 2.0, out=None)), r"mul in 'middle' .* not supported \(.*'out'\)"
     ),
-    "a clamp by a tensor": (lambda: Does(lambda x: x.clamp(min=torch.zeros(1))), "ends of a clamp must be numbers"),
+    "a clamp by a tensor": (lambda: Does(lambda x: x.clamp(min=torch.zeros(1))), "limits of a clamp must be numbers"),
     "padded batch": (lambda: Does(lambda x: F.pad(x.flatten(1), (1, 1, 0, 1))), "height, width and channels"),
     "another mode": (
         lambda: Does(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", antialias=True)), "without antialias"
     ),
-    "whole numbers": (lambda: Does(lambda x: x.to(torch.int64).float()), "a packed network has floats alone"),
-    "an answer that is no tensor": (lambda: Does(lambda x: (x + 1, x.shape[1])), "one of its answers is int"),
-    "an answer that is a constant": (lambda: Does(lambda x: (x + 1, torch.ones(2))), "its answers is a tensor that"),
-    "a constant per picture": (lambda: Does(lambda x: x + torch.randn(2, 1, 1, 1)), "belongs to one batch alone"),
+    "whole numbers": (lambda: Does(lambda x: x.to(torch.int64).float()), "a packed network has only floats"),
+    "an answer that is no tensor": (lambda: Does(lambda x: (x + 1, x.shape[1])), "one of its outputs is int"),
+    "an answer that is a constant": (lambda: Does(lambda x: (x + 1, torch.ones(2))), "its outputs is a tensor that"),
+    "a constant per picture": (lambda: Does(lambda x: x + torch.randn(2, 1, 1, 1)), "fits only one batch"),
     "another norm": (lambda: Does(lambda x: F.normalize(x, p=1)), "only the Euclidean norm"),
 }  # fmt: skip
 
@@ -126,12 +126,12 @@ def test_a_network_without_any_operation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "words"),
     [
-        (torch.zeros(3, 8, 8), r"does not take the example input \(3, 8, 8\): expected 4D"),
+        (torch.zeros(3, 8, 8), r"does not accept the example input \(3, 8, 8\): expected 4D"),
         (torch.zeros(8), "must be pictures"),
         (torch.zeros(0, 3, 8, 8), "must be pictures"),
         ([1.0], "must be pictures"),
         (torch.full((1, 3, 8, 8), torch.nan), "NaN or infinite"),
-        (torch.zeros(1, 4, 8, 8), r"Around does not take the example input \(2, 4, 8, 8\)"),
+        (torch.zeros(1, 4, 8, 8), r"Around does not accept the example input \(2, 4, 8, 8\)"),
     ],
 )
 def test_example_inputs(tmp_path: Path, example: Any, words: str) -> None:
@@ -149,19 +149,19 @@ def test_example_inputs(tmp_path: Path, example: Any, words: str) -> None:
     ],
 )
 def test_one_picture_without_a_batch(tmp_path: Path, model: nn.Module, example: Tensor, wanted: str) -> None:
-    with pytest.raises(ExportError, match=re.escape(f"a batch {wanted} is expected, got {tuple(example.shape)}")):
+    with pytest.raises(ExportError, match=re.escape(f"expected a batch {wanted}, got {tuple(example.shape)}")):
         rbnn.export(nn.Sequential(model, nn.ReLU()), tmp_path / "net.rbnn", example)
 
 
 def test_the_contract_must_fit(tmp_path: Path) -> None:
     model = Around(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 4)))
-    with pytest.raises(ExportError, match="gives 4 answers, but 2 class names"):
+    with pytest.raises(ExportError, match="has 4 outputs, got 2 class names"):
         rbnn.export(model, tmp_path / "net.rbnn", images(), classes=["a", "b"])
     with pytest.raises(PackError, match="mean of the input has 2 numbers for 3 channels"):
         rbnn.export(model, tmp_path / "net.rbnn", images(), mean=[0.5, 0.5], std=[0.2])
     with pytest.raises(PackError, match="std of the input must be positive"):
         rbnn.export(model, tmp_path / "net.rbnn", images(), mean=[0.5], std=[0.0])
-    for given, said in (({"mean": [0.5]}, "mean came without std"), ({"std": [0.5]}, "std came without mean")):
+    for given, said in (({"mean": [0.5]}, "got mean without std"), ({"std": [0.5]}, "got std without mean")):
         with pytest.raises(ExportError, match=f"mean and std go together: {said}"):
             rbnn.export(model, tmp_path / "net.rbnn", images(), **given)
     assert not (tmp_path / "net.rbnn").exists()
@@ -176,7 +176,7 @@ def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
     model = Around(nn.Conv2d(12, 3, 1))
     with torch.no_grad():
         model.stem.weight[0, 0, 0, 0] = torch.inf
-    with pytest.raises(ExportError, match=r"nn.Conv2d in 'stem' cannot be packed: its numbers are not all finite"):
+    with pytest.raises(ExportError, match=r"nn.Conv2d in 'stem' cannot be packed: its values are not all finite"):
         rbnn.export(model, tmp_path / "net.rbnn", images())
 
 
@@ -280,7 +280,7 @@ def test_a_method_with_plain_signs_needs_no_binary_form(tmp_path: Path, own_meth
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (_OtherThreshold, "nn.BinaryConv2d in 'middle' cannot be packed: binary_form of Own does not give the inputs"),
+        (_OtherThreshold, "nn.BinaryConv2d in 'middle' cannot be packed: binary_form of Own does not match the inputs"),
         (_OtherOutput, "layer 'middle': the packed layer differs from torch's by 0.00"),
         (_ThreeValues, "are not signs with a scale: define its binary_form"),
     ],

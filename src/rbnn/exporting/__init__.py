@@ -23,6 +23,7 @@ from rbnn.packed.comparison import Comparison
 from rbnn.packed.export_report import ExportReport
 from rbnn.packed.graph import Graph, Input
 from rbnn.schedule import changed_behind_the_schedule
+from rbnn.text import plural
 
 __all__ = ["ExportReport", "export"]
 
@@ -60,8 +61,8 @@ def export(
     """
     if changed := changed_behind_the_schedule(model):
         warnings.warn(
-            f"the weight of {changed[0]!r} ({len(changed)} binary layers) was written after the last step of the "
-            "optimiser: its scale and rotation are of the weight before; restart_method() of the layer makes them anew",
+            f"the weight of {changed[0]!r} ({plural(len(changed), 'binary layer')}) was written after the last step of "
+            "the optimiser, so its scale and rotation belong to the old weight: call restart_method() of the layer",
             stacklevel=2,
         )
     check_place(Path(path))  # before the comparison
@@ -98,7 +99,7 @@ def packed(
     """What ``export`` writes."""
     if bool(len(mean)) != bool(len(std)):
         here, missing = ("mean", "std") if len(mean) else ("std", "mean")
-        raise ExportError(f"mean and std go together: {here} came without {missing}, so nothing could be normalised")
+        raise ExportError(f"mean and std go together: got {here} without {missing}")
     images = _images(example_input)
     rounding = Rounding.of(stem, float_layers, mean, std, images.shape[1])
     images = rounding.pictures(images)
@@ -106,8 +107,8 @@ def packed(
     answers = traced.answers
     count = draft.buffers[draft.answer].shape[2] if isinstance(draft.answer, str) else 0  # of a map: for each pixel
     if classes and len(classes) != count:
-        given = f"{count} answers" if count else f"{len(answers)} tensors"
-        raise ExportError(f"the network gives {given}, but {len(classes)} class names came")
+        given = f"{count} outputs" if count else f"{len(answers)} output tensors"
+        raise ExportError(f"the network has {given}, got {len(classes)} class names")
     contract = Input(draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)))
     graph = draft.graph(contract)
     graph.check()
@@ -136,7 +137,7 @@ def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, T
     """The network as it will run, not compared with anything yet, and what torch made of ``images``."""
     traced = trace(model, images, rounding.round_weights if rounding.rounds else None)
     if not all(map(_finite, traced.answers)) and all(map(_finite, model.parameters())):
-        raise ExportError("the network's answers to the example are not finite: its weights overflow")
+        raise ExportError("the network's outputs for the example are not finite: its weights are too large")
     draft = lower(traced, images)  # names the layer whose own numbers are not finite
     fuse(draft)
     rounding.apply(draft)
@@ -157,6 +158,6 @@ def _images(example: Tensor) -> Tensor:
             f"example_input must be pictures (N, C, H, W), signals (N, C, L) or vectors (N, C), got {shape}"
         )
     if not bool(torch.isfinite(example).all()):
-        raise ExportError("example_input holds NaN or infinite values")
+        raise ExportError("example_input contains NaN or infinite values")
     images = example.detach().to("cpu", torch.float32)
     return images.contiguous() if len(images) > 1 else torch.cat([images, images.flip(-1) * 0.75])

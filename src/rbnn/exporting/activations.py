@@ -23,7 +23,7 @@ def hardtanh(call: Call, x: Place, min_val: float = -1.0, max_val: float = 1.0, 
 def clamp(call: Call, x: Place, min: Any = None, max: Any = None) -> str:
     for end in (min, max):
         if end is not None and not isinstance(end, int | float):
-            raise call.fail("the ends of a clamp must be numbers")
+            raise call.fail("the limits of a clamp must be numbers")
     return hardtanh(call, x, -LARGEST if min is None else min, LARGEST if max is None else max)
 
 
@@ -111,7 +111,7 @@ def power(call: Call, x: Place, exponent: Any, shape: Shape | None = None, part:
     if isinstance(exponent, Tensor) and exponent.numel() == 1:
         exponent = float(exponent)
     if not isinstance(x, Place) or not isinstance(exponent, int | float):
-        raise call.fail("only powers with a constant exponent are")
+        raise call.fail("the exponent must be a constant")
     attributes = {"activation": ["power", float(exponent)]}
     return call.write("activation", {"x": x.buffer}, attributes=attributes, shape=shape, part=part)
 

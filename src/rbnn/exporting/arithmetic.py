@@ -45,7 +45,7 @@ def mul(call: Call, a: Any, b: Any, *, value: Tensor | None = None, part: str = 
 
 def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> str:
     if rounding_mode is not None:
-        raise call.fail("a division is not rounded: leave out rounding_mode")
+        raise call.fail("rounding_mode is not supported: leave it out")
     if isinstance(a, Place) and isinstance(b, Place):
         return _two(call, "divide", a, b)
     if isinstance(b, Place):
@@ -87,11 +87,13 @@ def matmul(call: Call, a: Any, b: Any) -> str:
     if isinstance(a, Place) and isinstance(b, Tensor) and b.dim() == 2:
         return linear(call, a, b.t())
     if not isinstance(a, Place) or not isinstance(b, Place) or a.value.dim() != b.value.dim():
-        raise call.fail("both matrices follow from the picture, or the right one is a constant of two dimensions")
+        raise call.fail(
+            "both matrices must depend on the input, or the right one must be a constant with two dimensions"
+        )
     if a.value.dim() == 4:
         return call.write("matmul", {"a": a.buffer, "b": b.buffer})
     if a.value.dim() != 3:
-        raise call.fail("matrices are (N, rows, columns) or (N, heads, rows, columns)")
+        raise call.fail("matrices must be (N, rows, columns) or (N, heads, rows, columns)")
     left, right = (reshaped(call, each, each.value[:, None], f".{side}") for each, side in ((a, "left"), (b, "right")))
     product = call.result[:, None]
     made = call.write("matmul", {"a": left, "b": right}, value=product, part=".product")
@@ -100,7 +102,7 @@ def matmul(call: Call, a: Any, b: Any) -> str:
 
 def _two(call: Call, kind: str, a: Place, b: Place) -> str:
     if a.value.dim() != b.value.dim():
-        raise call.fail(f"shapes {tuple(a.value.shape)} and {tuple(b.value.shape)} do not stand side by side")
+        raise call.fail(f"shapes {tuple(a.value.shape)} and {tuple(b.value.shape)} do not match")
     have = [call.draft.buffers[each.buffer].shape for each in (a, b)]
     if all(x == y or 1 in (x, y) for x, y in zip(*have, strict=True)):
         return call.write(kind, {"a": a.buffer, "b": b.buffer})
@@ -127,7 +129,7 @@ def _of_many_dimensions(call: Call, kind: str, places: list[Place]) -> str:
             shape = tuple(max(both) for both in zip(*sides, strict=True))
             made = call.write(kind, {"a": views[0], "b": views[1]}, shape=shape, part=".both")
             return call.write("reshape", {"x": made}, attributes=order)
-    raise call.fail(f"shapes {shapes[0]} and {shapes[1]} cannot be put together")
+    raise call.fail(f"shapes {shapes[0]} and {shapes[1]} cannot be combined")
 
 
 def _with_constant(call: Call, x: Place, term: Any, scale: float = 1.0) -> str:
@@ -143,10 +145,10 @@ def _full(call: Call, x: Place, term: Any) -> Tensor:
     """A constant in as many dimensions as x has, the batch's 1."""
     tensor = torch.as_tensor(term)
     if tuple(call.result.shape) != tuple(x.value.shape):
-        raise call.fail(f"a constant of the shape {tuple(tensor.shape)} makes {tuple(x.value.shape)} larger")
+        raise call.fail(f"a constant of the shape {tuple(tensor.shape)} would enlarge {tuple(x.value.shape)}")
     tensor = tensor.reshape(*[1] * (x.value.dim() - tensor.dim()), *tensor.shape)
     if not bool((tensor == tensor[:1]).all()):
-        raise call.fail("a constant with a value for each picture of the batch belongs to one batch alone")
+        raise call.fail("a constant with a value for each picture of the batch fits only one batch")
     return tensor[:1]
 
 

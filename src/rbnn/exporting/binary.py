@@ -33,7 +33,7 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
             return _lowered(call, x, layer, form, known)
         if form.mapped or x.value.dim() < 2:
             raise call.fail(
-                f"with factors for each input it takes vectors (N, C), here {tuple(x.value.shape)}: flatten first"
+                f"with factors for each input it takes vectors (N, C), got {tuple(x.value.shape)}: flatten first"
             )
         return _over_the_last(call, x, layer, form, known)
     check_sides(call, x, layer.weight)
@@ -72,9 +72,7 @@ def _over_the_last(call: Call, x: Place, layer: BinaryLinear, form: BinaryForm, 
 def _padded(call: Call, x: Place, layer: BinaryConv1d | BinaryConv2d, form: BinaryForm) -> Place:
     """The signs of a border that is taken from the picture are the signs of the padded picture."""
     if form.centred or form.magnitudes:
-        raise call.fail(
-            f"padding_mode {layer.padding_mode!r} with a mean of the picture is not supported: pad by zeros"
-        )
+        raise call.fail(f"padding_mode {layer.padding_mode!r} with centred inputs is not supported: pad with zeros")
     twice = layer._reversed_padding_repeated_twice
     value = F.pad(x.value, twice, mode=layer.padding_mode)
     around = [(twice[at], twice[at + 1]) for at in range(len(twice) - 2, -1, -2)]
@@ -110,7 +108,9 @@ def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> _Window:
     padding = [max(both) for both in around]
     cut = [after - before for before, after in around]
     if any(cut) and form.magnitudes:
-        raise call.fail("XNOR-Net's K with padding 'same' and an even kernel is not supported: pad by numbers")
+        raise call.fail(
+            "XNOR-Net's K with padding 'same' and an even kernel is not supported: give the padding as numbers"
+        )
     steps = {"kernel": list(kernel), "stride": list(stride), "padding": padding, "dilation": list(dilation)}
     return _Window(steps, layer.groups, cut)
 
@@ -259,13 +259,13 @@ def _torch_signs(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm) -> 
         values = layer.method.activation(x.value)
     packed = np.einsum("mo...,mo->o...", form.signs.astype(np.float64), form.factors)
     if not np.allclose(packed, weight, rtol=1e-5, atol=1e-6 * float(np.abs(weight).max(initial=0.0))):
-        raise call.fail(f"binary_form of {method} does not give the weights of its method")
+        raise call.fail(f"binary_form of {method} does not match the weights of its method")
     thresholds = [_mean_of(x.value)] if form.centred else [torch.tensor(each).float() for each in form.thresholds]
     signs = [torch.where(x.value > threshold, 1.0, -1.0) for threshold in thresholds]
     total = form.offset + sum(level * each for level, each in zip(form.levels, signs, strict=True))
     same = (total - values).abs() <= 1e-5 * max(map(abs, form.levels))
     if float(same.double().mean()) < 0.999:  # a few values may stand at a threshold
-        raise call.fail(f"binary_form of {method} does not give the inputs of its method")
+        raise call.fail(f"binary_form of {method} does not match the inputs of its method")
     if len(signs) == 1:  # the mean of a picture may be rounded otherwise in torch
         signs = [torch.where(values > form.offset, 1.0, -1.0) * (1 if form.levels[0] > 0 else -1)]
     return list(zip(thresholds, signs, strict=True))

@@ -151,7 +151,7 @@ def _whole(
     allowed = ANSWER_DIFFERENCE + max((average_rounds(graph, each) for each in graph.operations), default=0.0)
     if not worst <= allowed:
         raise ExportError(
-            f"the packed network's answers differ from torch's by {worst:.2g} although no sign does: expected at most "
-            f"{allowed:.2g}"
+            f"the packed network's outputs differ from torch's by {worst:.2g} although no sign differs: expected at "
+            f"most {allowed:.2g}"
         )
     return int((~same).sum()), worst

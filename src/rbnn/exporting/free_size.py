@@ -34,7 +34,7 @@ def freed(graph: Graph, factors: Factors, images: Tensor, pack: Pack) -> Graph:
     """``graph``, which was traced with ``images``, with free sizes: in steps of 1 if torch takes such sizes and all
     follows from them, else in the smallest steps for which that is so.  ``factors``: those of its draft."""
     if images.dim() == 2:
-        raise ExportError("free_size is for pictures (N, C, H, W) and signals (N, C, L), the example is of vectors")
+        raise ExportError("free_size is for pictures (N, C, H, W) and signals (N, C, L), but the example has vectors")
     coarsest = strides(graph.operations, graph.buffers, graph.input.buffer)
     refused: ExportError | None = None
     for steps in _steps(coarsest, signal=images.dim() == 3):
@@ -97,7 +97,7 @@ def _following(graphs: list[Graph], factors: Factors, steps: tuple[int, int]) ->
     for name in first.shapes:
         found = _numbers([graph.shapes[name] for graph in graphs], graphs, name, written)
         if found is None:
-            raise ExportError(f"free_size: the shape of the answer {name!r} does not follow from the size; {WAY_OUT}")
+            raise ExportError(f"free_size: the shape of the output {name!r} cannot be derived from the size; {WAY_OUT}")
         shapes[name] = found
     return replace(first, operations=operations, free=Free(steps, shapes))
 
@@ -185,7 +185,7 @@ def _check_alike(graph: Graph, other: Graph) -> None:
         ):
             raise _fixed(one, "it works in another way for other sizes")
     if len(graph.operations) != len(other.operations) or graph.shapes.keys() != other.shapes.keys():
-        raise ExportError(f"free_size: the network has other operations for other sizes of pictures; {WAY_OUT}")
+        raise ExportError(f"free_size: the network has other operations for other picture sizes; {WAY_OUT}")
 
 
 def _check_same(derived: Graph, wanted: Graph) -> None:

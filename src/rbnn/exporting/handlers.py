@@ -24,13 +24,13 @@ def identity(call: Call, x: Place, *_: Any, **__: Any) -> str:
 def same_numbers(call: Call, x: Place, *_: Any, **__: Any) -> str:
     """A change of type or device: the packed network has float32 alone."""
     if not call.result.is_floating_point():
-        raise call.fail(f"it gives {call.result.dtype}, and a packed network has floats alone")
+        raise call.fail(f"it returns {call.result.dtype}, but a packed network has only floats")
     return x.buffer
 
 
 def dropout(call: Call, x: Place, p: float = 0.5, training: bool = True, inplace: bool = False) -> str:
     if training:
-        raise call.fail("it is on in evaluation mode too: pass training=self.training")
+        raise call.fail("it is active in evaluation mode: pass training=self.training")
     return x.buffer
 
 
@@ -80,7 +80,7 @@ def check_sides(call: Call, x: Place, filters: Tensor) -> None:
     """torch's convolutions take one picture without a batch too; its channels would be taken for pictures here."""
     if x.value.dim() != filters.dim():
         wanted = "(N, C, H, W)" if filters.dim() == 4 else "(N, C, L)"
-        raise call.fail(f"a batch {wanted} is expected, got {tuple(x.value.shape)}")
+        raise call.fail(f"expected a batch {wanted}, got {tuple(x.value.shape)}")
 
 
 def linear(call: Call, x: Place, weight: Any, bias: Any = None) -> str:
@@ -165,7 +165,7 @@ def max_pool(
     return_indices: bool = False,
 ) -> str:
     if return_indices:
-        raise call.fail("the places of the maxima are not kept")
+        raise call.fail("the indices of maxima are not available")
     attributes = _window(x, kernel_size, stride, padding, ceil_mode) | {"dilation": both_sides(x, dilation, 1)}
     return call.write("max_pool", {"x": x.buffer}, attributes=attributes)
 
@@ -200,7 +200,7 @@ def lp_pool(
     """The root of the sum of powers; torch counts a negative sum, of odd powers, as 0."""
     exponent, window = float(norm_type), _window(x, kernel_size, stride, 0, ceil_mode)
     if ceil_mode:
-        raise call.fail("with ceil_mode=True it is not supported")
+        raise call.fail("ceil_mode=True is not supported")
     shape = call.shape_of(call.result)
     raised = power(call, x, exponent, shape=call.shape_of(x.value), part=".power")
     mean = call.write("avg_pool", {"x": raised}, attributes=window, shape=shape, part=".mean")
@@ -218,7 +218,7 @@ def adaptive_avg_pool(call: Call, x: Place, output_size: Any) -> str:
 
 def adaptive_max_pool(call: Call, x: Place, output_size: Any, return_indices: bool = False) -> str:
     if return_indices:
-        raise call.fail("the places of the maxima are not kept")
+        raise call.fail("the indices of maxima are not available")
     return call.write("adaptive_max_pool", {"x": x.buffer}, attributes={"size": list(call.shape_of(call.result)[:2])})
 
 
@@ -264,4 +264,4 @@ def join(call: Call, branch: Place, shortcut: Place, activation: nn.Module) -> s
             return rprelu(call, place, activation.shift_in, activation.weight, activation.shift_out)
         case nn.Identity():
             return place.buffer
-    raise call.fail(f"behind a sum, nn.{type(activation).__name__} is not supported")
+    raise call.fail(f"nn.{type(activation).__name__} after a sum is not supported")

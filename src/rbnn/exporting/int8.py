@@ -41,11 +41,11 @@ class Rounding:
     def of(cls, stem: str, float_layers: str, mean: Sequence[float], std: Sequence[float], channels: int) -> "Rounding":
         for word, form in (("stem", stem), ("float_layers", float_layers)):
             if form not in FORMS:
-                raise ExportError(f"{word} is one of {', '.join(FORMS)}, got {form!r}")
+                raise ExportError(f"{word} must be one of {', '.join(FORMS)}, got {form!r}")
         sizes = {len(mean), len(std)}
         if stem == "int8" and not (sizes <= {1, channels} and all(each > 0 for each in std)):
             raise ExportError(
-                f"an int8 stem works on the bytes of pictures: it needs mean and std of the {channels} channels, "
+                f"an int8 stem works on pictures as bytes: it needs mean and std of the {channels} channels, "
                 f"got {len(mean)} and {len(std)} numbers"
             )
         whole = [255 * np.broadcast_to(np.asarray(each, np.float64), channels) if stem == "int8" else np.zeros(0)
@@ -57,7 +57,7 @@ class Rounding:
         if not self.stem:
             return images
         if images.dim() != 4:
-            raise ExportError(f"an int8 stem works on the bytes of pictures, the example is {tuple(images.shape)}")
+            raise ExportError(f"an int8 stem works on pictures as bytes, but the example is {tuple(images.shape)}")
         mean, std = (torch.from_numpy(each)[:, None, None] for each in (self.mean, self.std))
         return (((images.double() * std + mean).round().clamp(0, 255) - mean) / std).float()
 
@@ -87,7 +87,9 @@ class Rounding:
         readers = [step for step in traced.steps if traced.image in step.inputs]
         weight = _weight(traced.model, readers[0]) if len(readers) == 1 else None
         if weight is None or weight.dim() != 4 or weight.shape[1] != len(self.std):
-            raise ExportError("an int8 stem needs a float convolution, not grouped, that alone reads the pictures")
+            raise ExportError(
+                "an int8 stem needs a float convolution without groups as the only reader of the pictures"
+            )
         return readers[0]
 
     def apply(self, draft: Draft) -> None:
@@ -101,7 +103,9 @@ class Rounding:
             elif self.float_layers:
                 _store(conv, conv.tensors["weight"])
         if self.stem and not any(conv.kind == "int8_conv" for conv in draft.operations):
-            raise ExportError("an int8 stem takes padding by numbers: 'same' with an even kernel pads apart from it")
+            raise ExportError(
+                "an int8 stem needs numeric padding: 'same' with an even kernel is a separate padding operation"
+            )
 
     def _on_bytes(self, draft: Draft, conv: Operation) -> None:
         shape = draft.buffers[draft.input].shape

@@ -18,10 +18,10 @@ from rbnn.packed.graph import Answer, answer_buffers, unused
 from rbnn.packed.operations import Buffer
 
 INSTEAD = {
-    "argmax": "export the network up to here, and take the argmax of its answers",
-    "topk": "export the network up to here, and choose among its answers",
-    "sort": "export the network up to here, and sort its answers",
-    "grid_sample": "keep what warps pictures out of the network",
+    "argmax": "export the network up to here, and take the argmax of its outputs",
+    "topk": "export the network up to here, and choose among its outputs",
+    "sort": "export the network up to here, and sort its outputs",
+    "grid_sample": "move the warping out of the network",
     "unfold": "write it as a convolution",
     "setitem": "write the parts with torch.cat",
     "einsum": "write it with matmul and permute",
@@ -44,7 +44,7 @@ def lower(traced: Traced, images: Tensor) -> Draft:
         made = _lowered(call, step, places, known)
         values = values_in(step.result)
         if any(len(value.tensor) != len(images) for value in values):
-            raise call.fail("pictures of a batch must stay apart: keep the first dimension")
+            raise call.fail("pictures of a batch must stay separate: keep the first dimension")
         places |= dict(zip(values, [made] if isinstance(made, str) else made, strict=True))
     draft.answer = _answer(traced, places, draft)
     return draft
@@ -53,12 +53,12 @@ def lower(traced: Traced, images: Tensor) -> Draft:
 def _lowered(call: Call, step: Step, places: dict[Value, str], known: Known) -> Any:
     for value in values_in(step.result):
         if picture_shape(tuple(value.tensor.shape)) is None:
-            raise call.fail(f"it gives the shape {tuple(value.tensor.shape)}: keep the dimension of the batch")
+            raise call.fail(f"it returns the shape {tuple(value.tensor.shape)}: keep the batch dimension")
     handler = MODULES.get(type(step.target)) or FUNCTIONS.get(called(step.target))
 
     def put(value: Value) -> Place:
         if places[value] == INDICES:
-            raise call.fail("the places of maxima are not kept")
+            raise call.fail("the indices of maxima are not available")
         place = Place(places[value], value.tensor)
         return place if handler in TAKE_SIDES_OF_ONE else made_whole(call, place)
 
@@ -109,11 +109,11 @@ def _answer(traced: Traced, places: dict[Value, str], draft: Draft) -> Answer:
             return {name: leaf(each) for name, each in structure.items()}
         tensor = isinstance(structure, Value | Tensor)
         raise ExportError(
-            "the network must answer with tensors made from its pictures, alone or in tuples, lists and dictionaries; "
-            f"one of its answers is {'a tensor that is not' if tensor else type(structure).__name__}"
+            "the network must return tensors that depend on its input, alone or in tuples, lists and dictionaries; "
+            f"one of its outputs is {'a tensor that does not' if tensor else type(structure).__name__}"
         )
 
     answer = leaf(traced.answer)
     if draft.input in answer_buffers(answer):
-        raise ExportError("the network gives back its pictures: there is nothing to pack")
+        raise ExportError("the network returns its input, so there is nothing to pack")
     return answer

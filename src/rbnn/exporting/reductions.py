@@ -33,7 +33,7 @@ def axes(call: Call, x: Tensor, dims: Any) -> str:
 def _reduced(call: Call, x: Place, kind: str, attributes: dict[str, Any], dims: Any, value: Tensor) -> str:
     """One number for all values along ``dims``; the sides that are 1 then go, where torch lets them."""
     if dims is None:
-        raise call.fail("pictures of a batch must stay apart: name the dimensions")
+        raise call.fail("pictures of a batch must stay separate: name the dimensions")
     over, picture = axes(call, x.value, dims), call.shape_of(x.value)
     shape = tuple(1 if axis in over else side for axis, side in zip(AXES, picture, strict=True))
     given = dims if isinstance(dims, tuple | list) else [dims]
@@ -102,7 +102,7 @@ var, std = _spread_to(1.0), _spread_to(0.5)
 def _spread(call: Call, x: Place, dim: Any, correction: int, power: float) -> str:
     """(Σ (x − mean)²/(n − correction))^power"""
     if dim is None:
-        raise call.fail("pictures of a batch must stay apart: name the dimensions")
+        raise call.fail("pictures of a batch must stay separate: name the dimensions")
     dims = list(dim) if isinstance(dim, tuple | list) else [dim]
     kept = x.value.var(dims, correction=correction, keepdim=True)
     picture, shape, over = call.shape_of(x.value), call.shape_of(kept), axes(call, x.value, dims)
@@ -150,9 +150,9 @@ def attention(
 ) -> str:
     """``softmax(q kᵀ · scale) v`` for each head."""
     if attn_mask is not None or dropout_p or is_causal or enable_gqa:
-        raise call.fail("it is without mask, dropout and groups")
+        raise call.fail("mask, dropout and groups are not supported")
     if not all(isinstance(each, Place) and each.value.dim() == 4 for each in (query, key, value)):
-        raise call.fail("queries, keys and values are (N, heads, length, channels)")
+        raise call.fail("queries, keys and values must be (N, heads, length, channels)")
     factor = query.value.shape[-1] ** -0.5 if scale is None else float(scale)
     scores = query.value @ key.value.transpose(-2, -1)
     turned = permuted(call, key, [0, 1, 3, 2], ".turned")
@@ -240,7 +240,7 @@ def normalize(call: Call, x: Place, p: float = 2.0, dim: Any = 1, eps: float = 1
 
 def norm(call: Call, x: Place, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
     if dim is None:
-        raise call.fail("pictures of a batch must stay apart: name the dimensions")
+        raise call.fail("pictures of a batch must stay separate: name the dimensions")
     kept = x.value.norm(p=2, dim=dim, keepdim=True)
     return reshaped(call, Place(_norm(call, x, p, dim, None), kept), call.result)
 
@@ -248,7 +248,7 @@ def norm(call: Call, x: Place, p: Any = 2, dim: Any = None, keepdim: bool = Fals
 def _norm(call: Call, x: Place, p: Any, dim: Any, ends: list[float] | None) -> str:
     """√Σ x², kept between the ends."""
     if p not in (2, 2.0, None, "fro"):
-        raise call.fail(f"only the Euclidean norm is, not p={p}")
+        raise call.fail(f"only the Euclidean norm is supported, not p={p}")
     picture, over = call.shape_of(x.value), axes(call, x.value, dim)
     height, width, channels = (1 if axis in over else side for axis, side in zip(AXES, picture, strict=True))
     shape = (height, width, channels)

@@ -28,7 +28,7 @@ def interpolate(
     if mode == "area":
         return adaptive_avg_pool(call, x, size)
     if mode not in MODES or antialias:
-        raise call.fail(f"of its modes {', '.join(MODES)} are, without antialias")
+        raise call.fail(f"only the modes {', '.join(MODES)} are supported, without antialias")
     before, after = call.shape_of(x.value), call.shape_of(call.result)
     if before == after:
         return x.buffer

@@ -21,7 +21,7 @@ def axis_of(call: Call, x: Tensor, dim: int) -> int | None:
     dims = x.dim()
     place = dim % dims
     if place == 0:
-        raise call.fail("pictures of a batch must stay apart: the first dimension is theirs")
+        raise call.fail("pictures of a batch must stay separate: the first dimension is theirs")
     if place == 1:
         return 2
     if place == dims - 1:
@@ -60,13 +60,13 @@ def permuted(call: Call, x: Place, order: Sequence[int], part: str) -> Place:
 def _moved(call: Call, x: Place, numbers: Tensor, moved: Tensor, value: Tensor, part: str = "") -> str:
     each = x.value[0].numel()
     if not torch.equal(moved, moved[:1] + (torch.arange(len(moved)) * each).view(-1, *[1] * (moved.dim() - 1))):
-        raise call.fail("pictures of a batch must stay apart: keep the first dimension")
+        raise call.fail("pictures of a batch must stay separate: keep the first dimension")
     before, after = (pictures(each[:1]).reshape(-1).astype(np.int64) for each in (numbers, moved))
     place = np.empty_like(before)
     place[before] = np.arange(len(before))
     found = as_permutation(place[after])
     if found is None:
-        raise call.fail("it is no change of the order of dimensions")
+        raise call.fail("it is not a permutation of the dimensions")
     sides, order = found
     if order == sorted(order):
         if call.shape_of(x.value) == call.shape_of(value):
@@ -82,7 +82,10 @@ def _moved(call: Call, x: Place, numbers: Tensor, moved: Tensor, value: Tensor, 
 def expand(call: Call, x: Place, *_: Any, **__: Any) -> str:
     """A side of 1 is repeated by whoever reads it, where it can; else ``made_whole`` does."""
     if x.value.dim() != call.result.dim():
-        raise call.fail(f"{tuple(x.value.shape)} becomes {tuple(call.result.shape)}: reshape it to as many dimensions")
+        raise call.fail(
+            f"{tuple(x.value.shape)} becomes {tuple(call.result.shape)}: "
+            "reshape it to the same number of dimensions first"
+        )
     return x.buffer
 
 
@@ -123,7 +126,7 @@ def cat(call: Call, tensors: Any, dim: int = 0, **named: int) -> str:
     dim = named.get("axis", dim)
     places = [each if isinstance(each, Place) else _constant(call, each, index) for index, each in enumerate(tensors)]
     if call.result.dim() == 4 and len(call.result) != len(places[0].value):
-        raise call.fail("pictures of a batch must stay apart: join along another dimension")
+        raise call.fail("pictures of a batch must stay separate: join along another dimension")
     return _joined(call, places, int(dim), call.result, "")
 
 
@@ -142,7 +145,7 @@ def _constant(call: Call, tensor: Any, index: int) -> Place:
         raise call.fail(f"one of the parts is a {type(tensor).__name__}")
     value = tensor.detach().float()
     if not bool((value == value[:1]).all()) or len(value) != len(call.result):
-        raise call.fail("a constant with a value for each picture of the batch belongs to one batch alone")
+        raise call.fail("a constant with a value for each picture of the batch fits only one batch")
     array = pictures(value[:1])[0].astype(np.float64)
     shape = call.shape_of(value)
     return Place(call.write("constant", {}, {"value": array}, shape=shape, part=f".constant{index}"), value)
@@ -259,7 +262,7 @@ def getitem(call: Call, x: Place, index: Any) -> str:
     """Slices and numbers, ``...`` and None."""
     given = list(index) if isinstance(index, tuple) else [index]
     if not all(each is None or each is ... or isinstance(each, slice | int) for each in given):
-        raise call.fail("only slices and numbers like x[:, 2:8, ::2, 0] can be taken")
+        raise call.fail("only slices and integers such as x[:, 2:8, ::2, 0] are supported")
     used = sum(each is not None and each is not ... for each in given)
     if ... in given:
         at = given.index(...)

@@ -127,7 +127,7 @@ def trace(model: nn.Module, images: Tensor, prepare: Callable[[Traced], None] | 
         except Exception as error:
             shape = tuple(images.shape)
             raise ExportError(
-                f"{type(model).__name__} does not take the example input {shape}: {_reason(error)}"
+                f"{type(model).__name__} does not accept the example input {shape}: {_reason(error)}"
                 f"{_where(error, stand_in)}"
             ) from None
         traced = _record(stand_in, images, unprepared)
@@ -193,8 +193,8 @@ class _Recorder(TorchFunctionMode):
 
     def _refuse(self, target: Any, where: str) -> ExportError:
         self.refusal = ExportError(
-            f"{_line()}, in {where or 'the model'!r}, depends on the values of the pictures ({called(target)}): a "
-            "packed network decides nothing; keep what follows out of the model, and do it with its answers"
+            f"{_line()}, in {where or 'the model'!r}, depends on the values of the pictures ({called(target)}), but a "
+            "packed network cannot branch on values; move this code out of the model and apply it to its outputs"
         )
         return self.refusal
 

@@ -48,7 +48,7 @@ class Call:
     def shape_of(self, value: Tensor) -> Shape:
         shape = picture_shape(tuple(value.shape))
         if shape is None:
-            raise self.fail(f"a value of the shape {tuple(value.shape)} has no dimension of the batch")
+            raise self.fail(f"a value of the shape {tuple(value.shape)} has no batch dimension")
         return shape
 
     def write(
@@ -73,7 +73,7 @@ class Call:
     def array(self, tensor: Tensor) -> Array:
         """Numbers of the model, in double."""
         if not bool(torch.isfinite(tensor).all()):
-            raise self.fail("its numbers are not all finite")
+            raise self.fail("its values are not all finite")
         result: Array = tensor.detach().double().numpy()
         return result
 
