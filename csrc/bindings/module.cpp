@@ -69,24 +69,33 @@ rbnn::Buffer as_buffer(const BufferArguments& arguments) {
 }
 
 void make_program(rbnn::Program* self, const std::vector<BufferArguments>& buffers,
-                  const std::vector<SpecArguments>& operations, std::size_t input, const std::vector<std::size_t>& outputs,
-                  const std::string& kernels) {
+                  const std::vector<SpecArguments>& operations, const std::vector<std::size_t>& inputs,
+                  const std::vector<std::size_t>& outputs, const std::string& kernels) {
     std::vector<rbnn::Buffer> places;
     for (const BufferArguments& arguments : buffers) places.push_back(as_buffer(arguments));
     std::vector<rbnn::Spec> specs;
-    for (const auto& [kind, name, inputs, outputs, tensors, numbers, words] : operations) {
-        specs.push_back({kind, name, inputs, outputs, {}, numbers, words});
+    for (const auto& [kind, name, read, written, tensors, numbers, words] : operations) {
+        specs.push_back({kind, name, read, written, {}, numbers, words});
         for (const auto& [role, array] : tensors) specs.back().tensors.emplace(role, as_tensor(array));
     }
-    new (self) rbnn::Program(std::move(places), specs, input, outputs, rbnn::find_kernels(kernels));
+    new (self) rbnn::Program(std::move(places), specs, inputs, outputs, rbnn::find_kernels(kernels));
 }
 
+// The values of each input of the network, checked.
 template <class Array>
-void check_batch(const rbnn::Program& program, const Array& images, int threads) {
-    const rbnn::Buffer& in = program.input();
-    if (images.shape(1) != in.channels || images.shape(2) != in.height || images.shape(3) != in.width)
-        throw rbnn::Invalid("images have another shape than the network's input");
+auto check_batch(const rbnn::Program& program, const std::vector<Array>& images, int threads) {
+    if (images.size() != program.inputs()) throw rbnn::Invalid("the network has another number of inputs");
+    std::vector<decltype(images[0].data())> values;
+    for (std::size_t i = 0; i < images.size(); ++i) {
+        const rbnn::Buffer& in = program.input(i);
+        const Array& array = images[i];
+        if (array.shape(1) != in.channels || array.shape(2) != in.height || array.shape(3) != in.width)
+            throw rbnn::Invalid("images have another shape than the network's input");
+        if (array.shape(0) != images[0].shape(0)) throw rbnn::Invalid("inputs have different numbers of pictures");
+        values.push_back(array.data());
+    }
     if (threads < 1 || threads > 1024) throw rbnn::Invalid("threads must be 1 to 1024");
+    return values;
 }
 
 using Answer = nb::ndarray<nb::numpy, float, nb::ndim<4>>;
@@ -94,9 +103,9 @@ using Answers = nb::typed<nb::list, Answer>;
 
 // A list made by hand: nanobind would copy the arrays of a vector.
 template <class Array>
-Answers run_program(const rbnn::Program& program, Array images, int threads) {
-    check_batch(program, images, threads);
-    const std::size_t count = images.shape(0);
+Answers run_program(const rbnn::Program& program, const std::vector<Array>& images, int threads) {
+    const auto values = check_batch(program, images, threads);
+    const std::size_t count = images[0].shape(0);
     std::vector<float*> outs;
     Answers answers;
     for (std::size_t i = 0; i < program.outputs(); ++i) {
@@ -111,8 +120,8 @@ Answers run_program(const rbnn::Program& program, Array images, int threads) {
     {
         rbnn::WithoutGil released;
         rbnn::Call call([&] { return released.interrupted(); });
-        outcome = program.run(images.data(), count, outs, threads, call);
-        if (outcome == rbnn::Outcome::overflowed) overflow = program.find_overflow(images.data(), count);
+        outcome = program.run(values, count, outs, threads, call);
+        if (outcome == rbnn::Outcome::overflowed) overflow = program.find_overflow(values, count);
     }
     if (outcome == rbnn::Outcome::interrupted) throw nb::python_error();
     if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid(rbnn::kNotFinite);
@@ -126,10 +135,10 @@ Answers run_program(const rbnn::Program& program, Array images, int threads) {
 using Picture = nb::ndarray<nb::numpy, float, nb::ndim<3>>;
 using GivenPicture = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, Batch image,
+std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, const std::vector<Batch>& image,
                                              const std::map<std::size_t, GivenPicture>& given) {
-    check_batch(program, image, 1);
-    if (image.shape(0) != 1) throw rbnn::Invalid("a trace takes one image");
+    const rbnn::Floats images = check_batch(program, image, 1);
+    if (image[0].shape(0) != 1) throw rbnn::Invalid("a trace takes one image");
     std::map<std::size_t, const float*> values;
     for (const auto& [index, picture] : given) {
         const auto& buffers = program.buffers();
@@ -142,7 +151,7 @@ std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, Batch
     {
         rbnn::WithoutGil released;
         rbnn::Call call([&] { return released.interrupted(); });
-        seen = program.trace(image.data(), values, call);
+        seen = program.trace(images, values, call);
         stopped = call.stop();
     }
     if (stopped) throw nb::python_error();
@@ -199,31 +208,36 @@ NB_MODULE(_core, m) {
     nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
     nb::register_exception_translator(translate_wrong_kernels);  // the last one is asked first
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")
-        .def("__init__", &make_program, "buffers"_a, "operations"_a, "input"_a, "outputs"_a, "kernels"_a = "",
+        .def("__init__", &make_program, "buffers"_a, "operations"_a, "inputs"_a, "outputs"_a, "kernels"_a = "",
              // Written by hand: stubs leave the element type of arrays open.
              nb::sig("def __init__(self, buffers: list[tuple[str, int, int, int]], operations: list[tuple[object, ...]], "
-                     "input: int, outputs: list[int], kernels: str = '') -> None"))
-        .def("run", &run_program<Batch>, array("images"), "threads"_a, "Answers to images (N, C, H, W), as (N, C, H, W): one for each output.")
+                     "inputs: list[int], outputs: list[int], kernels: str = '') -> None"))
+        .def("run", &run_program<Batch>, array("images"), "threads"_a,
+             nb::sig("def run(self, images: list[NDArray[numpy.float32]], threads: int) -> list[NDArray[numpy.float32]]"),
+             "Answers to images (N, C, H, W), one array for each input, as (N, C, H, W): one for each output.")
         .def("run_bytes", &run_program<ByteBatch>, array("images"), "threads"_a,
+             nb::sig("def run_bytes(self, images: list[NDArray[numpy.uint8]], threads: int) -> list[NDArray[numpy.float32]]"),
              "The same for images that are not normalised, where the network takes bytes.")
         .def_prop_ro("takes_bytes", &rbnn::Program::takes_bytes)
         .def(
             "profile",
-            [](const rbnn::Program& program, Batch image, int repeats, int threads) {
-                check_batch(program, image, threads);
-                if (image.shape(0) != 1) throw rbnn::Invalid("a profile takes one image");
+            [](const rbnn::Program& program, const std::vector<Batch>& image, int repeats, int threads) {
+                const rbnn::Floats values = check_batch(program, image, threads);
+                if (image[0].shape(0) != 1) throw rbnn::Invalid("a profile takes one image");
                 std::vector<double> seconds;
                 {
                     rbnn::WithoutGil released;
                     rbnn::Call call([&] { return released.interrupted(); });
-                    seconds = program.profile(image.data(), repeats, threads, call);
+                    seconds = program.profile(values, repeats, threads, call);
                     if (!call.stop()) return seconds;
                 }
                 throw nb::python_error();
             },
-            array("image"), "repeats"_a, "threads"_a, "Seconds of each operation: the least of `repeats`.")
+            array("image"), "repeats"_a, "threads"_a,
+            nb::sig("def profile(self, image: list[NDArray[numpy.float32]], repeats: int, threads: int) -> list[float]"),
+            "Seconds of each operation: the least of `repeats`.")
         .def("trace", &trace_program, array("image"), "given"_a,
-             nb::sig("def trace(self, image: NDArray[numpy.float32], "
+             nb::sig("def trace(self, image: list[NDArray[numpy.float32]], "
                      "given: dict[int, NDArray[numpy.float32]]) "
                      "-> dict[int, NDArray[numpy.float32]]"),
              "What each operation writes for one image, by buffer (height, width, channels), signs as +1 and -1; a buffer "

@@ -71,9 +71,9 @@ private:
     std::vector<AlignedBytes> free_;
 };
 
-Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::vector<std::size_t> outputs,
-                 const Kernels& kernels)
-    : buffers_(check_buffers(std::move(buffers))), input_(input), outputs_(std::move(outputs)), kernels_(kernels) {
+Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::vector<std::size_t> inputs,
+                 std::vector<std::size_t> outputs, const Kernels& kernels)
+    : buffers_(check_buffers(std::move(buffers))), inputs_(std::move(inputs)), outputs_(std::move(outputs)), kernels_(kernels) {
     check_order(specs);
     Kept kept;
     for (const Spec& spec : specs) {
@@ -88,9 +88,13 @@ Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, st
 
 void Program::check_order(const std::vector<Spec>& specs) const {
     const auto floats = [&](std::size_t i) { return i < buffers_.size() && buffers_[i].type == Buffer::Type::floats; };
-    if (!floats(input_) || outputs_.empty() || !std::all_of(outputs_.begin(), outputs_.end(), floats))
-        throw Invalid("input or output is not a float buffer");
-    std::set<std::size_t> written{input_};
+    const auto all_floats = [&](const std::vector<std::size_t>& some) {
+        return !some.empty() && std::all_of(some.begin(), some.end(), floats);
+    };
+    if (!all_floats(inputs_) || !all_floats(outputs_)) throw Invalid("input or output is not a float buffer");
+    const std::set<std::size_t> given(inputs_.begin(), inputs_.end());
+    if (given.size() != inputs_.size()) throw Invalid("two inputs are one buffer");
+    std::set<std::size_t> written = given;
     for (const Spec& spec : specs) {
         for (const auto& [role, index] : spec.inputs)
             if (written.count(index) == 0)
@@ -100,7 +104,7 @@ void Program::check_order(const std::vector<Spec>& specs) const {
                 throw Invalid("operation '" + spec.name + "' writes " + role + ", which is written already");
     }
     for (const std::size_t output : outputs_)
-        if (output == input_ || written.count(output) == 0) throw Invalid("nothing writes the output");
+        if (given.count(output) != 0 || written.count(output) == 0) throw Invalid("nothing writes the output");
 }
 
 // Gives every buffer a place such that two that live at the same time never overlap: the largest first, each at the
@@ -113,7 +117,7 @@ void Program::plan(const std::vector<Spec>& specs) {
     std::vector<Life> lives;
     const std::size_t end = specs.size();
     std::vector<std::size_t> first(buffers_.size(), end + 1), last(buffers_.size(), 0);
-    first[input_] = 0;
+    for (const std::size_t input : inputs_) first[input] = 0;
     for (std::size_t i = 0; i < specs.size(); ++i) {
         for (const auto& [role, index] : specs[i].outputs) first[index] = i, last[index] = std::max(last[index], i);
         for (const auto& [role, index] : specs[i].inputs) last[index] = i;
@@ -154,28 +158,37 @@ void Program::plan(const std::vector<Spec>& specs) {
 
 // Pictures of bytes take the place of what the first operation makes of floats, where nothing else wants the floats.
 void Program::find_bytes(const std::vector<Spec>& specs) {
+    if (inputs() != 1) return;
     std::size_t readers = 0;
     for (const Spec& spec : specs)
-        for (const auto& [role, index] : spec.inputs) readers += index == input_;
+        for (const auto& [role, index] : spec.inputs) readers += index == inputs_[0];
     if (readers == 1 && specs[0].kind == "quantize") bytes_ = &buffers_[specs[0].outputs.at("bytes")];
 }
 
-std::size_t Program::start(const float* image, const Workspace& work) const {
-    kernels_.transpose(image, input().channels, input().pixels(), work.floats(input()));
+bool Program::finite(const Floats& images, std::size_t number) const {
+    for (std::size_t i = 0; i < inputs(); ++i)
+        if (!kernels_.all_finite(images[i] + number * input(i).values(), input(i).values())) return false;
+    return true;
+}
+
+std::size_t Program::start(const Floats& images, std::size_t number, const Workspace& work) const {
+    for (std::size_t i = 0; i < inputs(); ++i)
+        kernels_.transpose(images[i] + number * input(i).values(), input(i).channels, input(i).pixels(), work.floats(input(i)));
     return 0;
 }
 
-std::size_t Program::start(const std::uint8_t* image, const Workspace& work) const {
-    kernels_.transpose_bytes(image, input().channels, input().pixels(), work.bytes(*bytes_));
+std::size_t Program::start(const Bytes& images, std::size_t number, const Workspace& work) const {
+    kernels_.transpose_bytes(images[0] + number * input(0).values(), input(0).channels, input(0).pixels(), work.bytes(*bytes_));
     return 1;
 }
 
-template <class Value>
-Outcome Program::run_image(const Value* image, const std::vector<float*>& outs, std::size_t number, const Workspace& work) const {
-    if (!finite(image)) return Outcome::image_not_finite;
+template <class Images>
+Outcome Program::run_image(const Images& images, const std::vector<float*>& outs, std::size_t number,
+                           const Workspace& work) const {
+    if (!finite(images, number)) return Outcome::image_not_finite;
     const FloatFlags flags;
     ArenaGuard guard(places_, work.arena, arena_bytes_);
-    for (std::size_t i = start(image, work); i < operations_.size(); ++i) {
+    for (std::size_t i = start(images, number, work); i < operations_.size(); ++i) {
         guard.at(i);
         operations_[i]->run(work);
         if (work.call.stop(kOperation)) return Outcome::interrupted;
@@ -191,19 +204,18 @@ Outcome Program::run_image(const Value* image, const std::vector<float*>& outs, 
     return Outcome::answered;
 }
 
-Outcome Program::run(const float* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const {
+Outcome Program::run(const Floats& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const {
     return run_all(images, count, outs, threads, call);
 }
 
-Outcome Program::run(const std::uint8_t* images, std::size_t count, const std::vector<float*>& outs, int threads,
-                     Call& call) const {
+Outcome Program::run(const Bytes& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const {
     if (!bytes_) throw Invalid("the network does not take bytes");
     return run_all(images, count, outs, threads, call);
 }
 
-template <class Value>
-Outcome Program::run_all(const Value* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const {
-    const std::size_t in_values = input().values();
+template <class Images>
+Outcome Program::run_all(const Images& images, std::size_t count, const std::vector<float*>& outs, int threads,
+                         Call& call) const {
     threads = useful_threads(threads);
     // Whole pictures to each thread where there are enough of them; else all threads work on one picture.
     const bool apart = threads > 1 && count > 1;
@@ -213,7 +225,7 @@ Outcome Program::run_all(const Value* images, std::size_t count, const std::vect
         AlignedBytes arena = lease.take();
         for (std::size_t i = begin; i < end && outcome == Outcome::answered; ++i) {
             const Workspace work{reinterpret_cast<std::byte*>(arena.data()), apart ? 1 : threads, call};
-            const Outcome one = run_image(images + i * in_values, outs, i, work);
+            const Outcome one = run_image(images, outs, i, work);
             if (one != Outcome::answered) outcome = one;
         }
         lease.give(std::move(arena));
@@ -225,15 +237,15 @@ Outcome Program::run_all(const Value* images, std::size_t count, const std::vect
     return outcome;
 }
 
-template <class Value>
-std::string Program::find(const Value* images, std::size_t count) const {
+template <class Images>
+std::string Program::find(const Images& images, std::size_t count) const {
     Call call;
     Lease lease(*this, 1);
     AlignedBytes arena = lease.take();
     const Workspace work{reinterpret_cast<std::byte*>(arena.data()), 1, call};
     std::string found;
     for (std::size_t image = 0; image < count && found.empty(); ++image)
-        for (std::size_t i = start(images + image * input().values(), work); i < operations_.size() && found.empty(); ++i) {
+        for (std::size_t i = start(images, image, work); i < operations_.size() && found.empty(); ++i) {
             const FloatFlags flags;
             operations_[i]->run(work);
             if (flags.overflowed()) found = names_[i];
@@ -242,19 +254,19 @@ std::string Program::find(const Value* images, std::size_t count) const {
     return found;
 }
 
-template std::string Program::find(const float* images, std::size_t count) const;
-template std::string Program::find(const std::uint8_t* images, std::size_t count) const;
+template std::string Program::find(const Floats& images, std::size_t count) const;
+template std::string Program::find(const Bytes& images, std::size_t count) const;
 
-std::vector<double> Program::profile(const float* image, int repeats, int threads, Call& call) const {
+std::vector<double> Program::profile(const Floats& image, int repeats, int threads, Call& call) const {
     using Clock = std::chrono::steady_clock;
     if (repeats < 1) throw Invalid("a profile needs at least one repeat, got " + std::to_string(repeats));
-    if (!finite(image)) throw Invalid(kNotFinite);
+    if (!finite(image, 0)) throw Invalid(kNotFinite);
     std::vector<double> best(operations_.size(), 1e30);
     Lease lease(*this, 1);
     AlignedBytes arena = lease.take();
     const Workspace work{reinterpret_cast<std::byte*>(arena.data()), useful_threads(threads), call};
     for (int repeat = 0; repeat < repeats && !call.stop(); ++repeat) {
-        for (std::size_t i = start(image, work); i < operations_.size() && !call.stop(); ++i) {
+        for (std::size_t i = start(image, 0, work); i < operations_.size() && !call.stop(); ++i) {
             const auto start = Clock::now();
             operations_[i]->run(work);
             best[i] = std::min(best[i], std::chrono::duration<double>(Clock::now() - start).count());
@@ -264,13 +276,13 @@ std::vector<double> Program::profile(const float* image, int repeats, int thread
     return best;
 }
 
-std::map<std::size_t, std::vector<float>> Program::trace(const float* image, const std::map<std::size_t, const float*>& given,
+std::map<std::size_t, std::vector<float>> Program::trace(const Floats& image, const std::map<std::size_t, const float*>& given,
                                                          Call& call) const {
     Lease lease(*this, 1);
     AlignedBytes arena = lease.take();
     const Workspace work{reinterpret_cast<std::byte*>(arena.data()), 1, call};
     std::map<std::size_t, std::vector<float>> seen;
-    for (std::size_t i = start(image, work); i < operations_.size() && !call.stop(); ++i) {
+    for (std::size_t i = start(image, 0, work); i < operations_.size() && !call.stop(); ++i) {
         operations_[i]->run(work);
         for (const std::size_t index : written_[i]) {
             const Buffer& buffer = buffers_[index];

@@ -13,31 +13,36 @@ namespace rbnn {
 enum class Outcome { answered, image_not_finite, answer_not_finite, overflowed, interrupted };
 constexpr const char* kNotFinite = "images hold NaN or infinite values";
 
+using Floats = std::vector<const float*>;
+using Bytes = std::vector<const std::uint8_t*>;
+
 class Program {
 public:
     // Throws Invalid unless every operation is right and each buffer is written once, before it is read.
-    Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::size_t input, std::vector<std::size_t> outputs,
-            const Kernels& kernels);
+    Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::vector<std::size_t> inputs,
+            std::vector<std::size_t> outputs, const Kernels& kernels);
     Program(const Program&) = delete;  // operations point into it
 
-    // `images` and each of `outs`, one for each output, are N×C×H×W.  Any number of threads may call this at once.  A value that floats do not hold is no
-    // answer, wherever it comes up: what follows could hide it, and each instruction set would hide it in another way.
-    Outcome run(const float* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
-    // Pictures before they are normalised, where the network begins by making bytes of them; else throws Invalid.
-    Outcome run(const std::uint8_t* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
+    // Each of `images`, one for each input, and of `outs`, one for each output, is N×C×H×W.  Any number of threads may call this
+    // at once.  A value that floats do not hold is no answer, wherever it comes up: what follows could hide it, and each
+    // instruction set would hide it in another way.
+    Outcome run(const Floats& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
+    // Pictures before they are normalised, where the network begins by making bytes of its only input; else throws Invalid.
+    Outcome run(const Bytes& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
     bool takes_bytes() const { return bytes_ != nullptr; }
     // Seconds of each operation for one picture: the least of `repeats`, or of those before the call was stopped.  Throws Invalid
     // for a picture that is not finite, or where there are no repeats.
-    std::vector<double> profile(const float* image, int repeats, int threads, Call& call) const;
+    std::vector<double> profile(const Floats& image, int repeats, int threads, Call& call) const;
     // What each operation writes for one picture, by buffer; signs are ±1.  A buffer in `given` (height, width, channels) is
     // overwritten with those values before anything reads it: each operation can be seen at work on chosen inputs.
-    std::map<std::size_t, std::vector<float>> trace(const float* image, const std::map<std::size_t, const float*>& given,
+    std::map<std::size_t, std::vector<float>> trace(const Floats& image, const std::map<std::size_t, const float*>& given,
                                                     Call& call) const;
     // The first operation whose values floats do not hold, for one of some pictures for which `run` said so.
-    std::string find_overflow(const float* images, std::size_t count) const { return find(images, count); }
-    std::string find_overflow(const std::uint8_t* images, std::size_t count) const { return find(images, count); }
+    std::string find_overflow(const Floats& images, std::size_t count) const { return find(images, count); }
+    std::string find_overflow(const Bytes& images, std::size_t count) const { return find(images, count); }
 
-    const Buffer& input() const { return buffers_[input_]; }
+    std::size_t inputs() const { return inputs_.size(); }
+    const Buffer& input(std::size_t i) const { return buffers_[inputs_[i]]; }
     std::size_t outputs() const { return outputs_.size(); }
     const Buffer& output(std::size_t i) const { return buffers_[outputs_[i]]; }
     const std::vector<Buffer>& buffers() const { return buffers_; }
@@ -50,25 +55,25 @@ private:
     void check_order(const std::vector<Spec>& specs) const;
     void plan(const std::vector<Spec>& specs);
     void find_bytes(const std::vector<Spec>& specs);
-    bool finite(const float* image) const { return kernels_.all_finite(image, input().values()); }
-    bool finite(const std::uint8_t*) const { return true; }
-    // Puts a picture into the arena; returns the first operation to run.
-    std::size_t start(const float* image, const Workspace& work) const;
-    std::size_t start(const std::uint8_t* image, const Workspace& work) const;
-    template <class Value>
-    Outcome run_image(const Value* image, const std::vector<float*>& outs, std::size_t number, const Workspace& work) const;
-    template <class Value>
-    Outcome run_all(const Value* images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
-    template <class Value>
-    std::string find(const Value* images, std::size_t count) const;
+    // Picture `number` of each input.
+    bool finite(const Floats& images, std::size_t number) const;
+    bool finite(const Bytes&, std::size_t) const { return true; }
+    // Puts them into the arena; returns the first operation to run.
+    std::size_t start(const Floats& images, std::size_t number, const Workspace& work) const;
+    std::size_t start(const Bytes& images, std::size_t number, const Workspace& work) const;
+    template <class Images>
+    Outcome run_image(const Images& images, const std::vector<float*>& outs, std::size_t number, const Workspace& work) const;
+    template <class Images>
+    Outcome run_all(const Images& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
+    template <class Images>
+    std::string find(const Images& images, std::size_t count) const;
 
     std::vector<Buffer> buffers_;        // with their places; operations point into it
     std::vector<Made> operations_;
     std::vector<std::string> names_;                 // of operations, as complaints have them
     std::vector<std::vector<std::size_t>> written_;  // buffers, by operation
-    std::size_t input_;
-    std::vector<std::size_t> outputs_;
-    const Buffer* bytes_ = nullptr;      // what the first operation makes of the input, if bytes may take its place
+    std::vector<std::size_t> inputs_, outputs_;
+    const Buffer* bytes_ = nullptr;      // what the first operation makes of the only input, if bytes may take its place
     const Kernels& kernels_;
     std::size_t arena_bytes_ = 0;
     std::vector<Alive> places_;          // of buffers and scratch memory

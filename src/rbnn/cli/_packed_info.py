@@ -38,14 +38,17 @@ def show(path: Path, as_json: bool) -> None:
     costs = packed_costs(graph, path.stat().st_size)
     height, width, channels = graph.buffers[graph.input.buffer].shape
     answers = _answers(graph)
+    inputs = graph.input_shapes if graph.input.names else {}
     if as_json:
         steps = list(graph.free.steps) if graph.free else None
-        more = {"answers": answers, "free_size": steps}
+        more = {"inputs": inputs, "answers": answers, "free_size": steps}
         print(json.dumps(_as_json(path, (channels, height, width), costs) | more, indent=2))
         return
     _print(path, (channels, height, width), costs)
     if graph.free:
         print(f"\nSizes: it takes {in_words(graph.free.steps, height, width)}; counted and timed is {height}×{width}.")
+    if inputs:
+        print(f"\nInputs: {', '.join(f'{visible(name)} {as_shape(shape)}' for name, shape in inputs.items())}")
     if len(answers) > 1:
         listed_answers = ", ".join(f"{visible(name)} {as_shape(tuple(shape))}" for name, shape in answers.items())
         print(f"\nAnswers: {listed_answers}")

@@ -57,7 +57,8 @@ class Info:
     float_parts: name, bytes and share (0 to 1) of what is not bits, largest first.
     Of a packed file: file, kernels, input, layers (name, kind, bits, weight, output, binary_macs, float_macs, bytes,
     float_bytes, milliseconds, time_share), total (sums of these, and file_bytes), why_not_smaller, why_not_faster,
-    answers (name: shape), free_size (the steps of height and width that other sizes may have, or null)."""
+    inputs (name: shape, of a network with several), answers (name: shape), free_size (the steps of height and width
+    that other sizes may have, or null)."""
 
 
 def run(options: Info) -> None:

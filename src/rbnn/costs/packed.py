@@ -77,7 +77,9 @@ class PackedCosts:
 def packed_costs(graph: Graph, file_bytes: int) -> PackedCosts:
     """Counts, and times on one thread of this machine of a picture of noise."""
     session = Session(graph)
-    image = np.random.default_rng(0).normal(size=(1, *session.input_shape)).astype(np.float32)
+    random = np.random.default_rng(0)
+    images = {name: random.normal(size=(1, *shape)).astype(np.float32) for name, shape in session.inputs.items()}
+    image = images if graph.input.names else images["images"]
     seen: set[int] = set()
     found = []
     start = time.perf_counter()

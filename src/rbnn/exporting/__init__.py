@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from rbnn.errors import ExportError
 from rbnn.exporting.check import compare
 from rbnn.exporting.draft import Draft
+from rbnn.exporting.examples import Example, Examples
 from rbnn.exporting.free_size import freed
 from rbnn.exporting.fuse import fuse
 from rbnn.exporting.int8 import Rounding
@@ -31,7 +32,7 @@ __all__ = ["ExportReport", "export"]
 def export(
     model: nn.Module,
     path: str | Path,
-    example_input: Tensor,
+    example_input: Example,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     classes: Sequence[str] = (),
@@ -48,7 +49,8 @@ def export(
     and ``path`` stays as it was.  The model is not changed.
 
     example_input      normalised images (N, C, H, W), preferably real ones; their height and width become the network's
-                       input size.  Or signals (N, C, L), or vectors (N, C)
+                       input size.  Or signals (N, C, L), or vectors (N, C).  For a network with several arguments a
+                       tuple of such tensors, or a dictionary by name; the names go into the file
     mean, std          normalisation of images in [0, 1], per channel, stored in the file
     classes            names of the classes; of a network that answers with a map, of its channels
     stem               ``int8``: the first convolution computes on images of bytes; needs mean and std.  The example is
@@ -87,7 +89,7 @@ class Packed:
 
 def packed(
     model: nn.Module,
-    example_input: Tensor,
+    example_input: Example,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     classes: Sequence[str] = (),
@@ -100,21 +102,26 @@ def packed(
     if bool(len(mean)) != bool(len(std)):
         here, missing = ("mean", "std") if len(mean) else ("std", "mean")
         raise ExportError(f"mean and std go together: got {here} without {missing}")
-    images = _images(example_input)
-    rounding = Rounding.of(stem, float_layers, mean, std, images.shape[1])
-    images = rounding.pictures(images)
-    draft, traced = pack(model, images, rounding)
+    examples = Examples.of(model, example_input)
+    if examples.stored and (free_size or stem == "int8"):
+        raise ExportError(f"{'free_size' if free_size else 'an int8 stem'} is for a network with one input")
+    rounding = Rounding.of(stem, float_layers, mean, std, examples.first.shape[1])
+    examples = examples.with_first(rounding.pictures(examples.first))
+    draft, traced = pack(model, examples, rounding)
     answers = traced.answers
     count = draft.buffers[draft.answer].shape[2] if isinstance(draft.answer, str) else 0  # of a map: for each pixel
     if classes and len(classes) != count:
         given = f"{count} outputs" if count else f"{len(answers)} output tensors"
         raise ExportError(f"the network has {given}, got {len(classes)} class names")
-    contract = Input(draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)))
+    contract = Input(
+        draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)),
+        {name: name for name in draft.names},
+    )  # fmt: skip
     graph = draft.graph(contract)
     graph.check()
-    comparison = compare(graph, draft.torch_values, images, answers)
+    comparison = compare(graph, draft.torch_values, examples.tensors, answers)
     if free_size:
-        graph = freed(graph, draft.factors, images, lambda others: _at(model, others, rounding, contract))
+        graph = freed(graph, draft.factors, examples.first, lambda others: _at(model, others, rounding, contract))
     before = values_in(traced.unprepared, Tensor)
     other = [
         first.flatten(1).argmax(1) != then.flatten(1).argmax(1) for first, then in zip(before, answers, strict=True)
@@ -126,19 +133,19 @@ def packed(
 def _at(model: nn.Module, images: Tensor, rounding: Rounding, contract: Input) -> Graph:
     """The network for pictures of another size, compared with torch."""
     pictures = rounding.pictures(images)
-    draft, traced = pack(model, pictures, rounding)
+    draft, traced = pack(model, Examples.of(model, pictures), rounding)
     graph = draft.graph(contract)
     graph.check()
     compare(graph, draft.torch_values, pictures, traced.answers)
     return graph
 
 
-def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, Traced]:
+def pack(model: nn.Module, images: Tensor | Examples, rounding: Rounding) -> tuple[Draft, Traced]:
     """The network as it will run, not compared with anything yet, and what torch made of ``images``."""
     traced = trace(model, images, rounding.round_weights if rounding.rounds else None)
     if not all(map(_finite, traced.answers)) and all(map(_finite, model.parameters())):
         raise ExportError("the network's outputs for the example are not finite: its weights are too large")
-    draft = lower(traced, images)  # names the layer whose own numbers are not finite
+    draft = lower(traced)  # names the layer whose own numbers are not finite
     fuse(draft)
     rounding.apply(draft)
     use_thresholds(draft)
@@ -148,16 +155,3 @@ def pack(model: nn.Module, images: Tensor, rounding: Rounding) -> tuple[Draft, T
 def _finite(value: Tensor) -> bool:
     """Whether all numbers of a tensor are finite."""
     return bool(torch.isfinite(value).all())
-
-
-def _images(example: Tensor) -> Tensor:
-    """At least two different pictures: with one alone, a network that mixes pictures would not be noticed."""
-    if not isinstance(example, Tensor) or example.dim() not in (2, 3, 4) or 0 in example.shape:
-        shape = tuple(example.shape) if isinstance(example, Tensor) else type(example).__name__
-        raise ExportError(
-            f"example_input must be pictures (N, C, H, W), signals (N, C, L) or vectors (N, C), got {shape}"
-        )
-    if not bool(torch.isfinite(example).all()):
-        raise ExportError("example_input contains NaN or infinite values")
-    images = example.detach().to("cpu", torch.float32)
-    return images.contiguous() if len(images) > 1 else torch.cat([images, images.flip(-1) * 0.75])

@@ -29,16 +29,19 @@ from rbnn.packed.session import Session
 ACCUMULATORS = "accumulators of "
 
 
-def compare(graph: Graph, torch_values: dict[str, TorchValue], images: Tensor, answers: list[Tensor]) -> Comparison:
-    """Raises ExportError at the first operation that differs by more than rounding."""
+def compare(
+    graph: Graph, torch_values: dict[str, TorchValue], images: Tensor | list[Tensor], answers: list[Tensor]
+) -> Comparison:
+    """Raises ExportError at the first operation that differs by more than rounding.  ``images``: of each input."""
     graph_with_sums = _with_accumulators(graph)
     known = {name: torch_value for name, torch_value in torch_values.items() if name in graph.buffers}
     given = {name: _expected(torch_value) for name, torch_value in known.items()}
-    pixels = np.ascontiguousarray(images.numpy())
-    seen = Session(graph_with_sums).trace(pixels, given)
+    tensors = [images] if isinstance(images, Tensor) else images
+    pixels = [np.ascontiguousarray(each.numpy()) for each in tensors]
+    seen = Session(graph_with_sums).trace(pixels if graph.input.names else pixels[0], given)
     found = [_operation(graph, operation, known, given, seen) for operation in graph.operations]
     compared = [each for each in found if each is not None]
-    return Comparison(compared, len(images), *_whole(graph, known, given, pixels, answers))
+    return Comparison(compared, len(pixels[0]), *_whole(graph, known, given, pixels, answers))
 
 
 def _expected(torch_value: TorchValue) -> Array:
@@ -136,16 +139,16 @@ def _near_ties(operation: Operation, torch_value: TorchValue, wanted: Array, got
 
 
 def _whole(
-    graph: Graph, known: dict[str, TorchValue], given: dict[str, Array], pixels: Array, answers: list[Tensor]
+    graph: Graph, known: dict[str, TorchValue], given: dict[str, Array], pixels: list[Array], answers: list[Tensor]
 ) -> tuple[int, float]:
     """Images in which a sign differs when the network runs by itself, and the largest difference of the others."""
     session = Session(graph)
-    seen = session.trace(pixels, {})
-    same = np.ones(len(pixels), bool)
+    seen = session.trace(pixels if graph.input.names else pixels[0], {})
+    same = np.ones(len(pixels[0]), bool)
     for name, torch_value in known.items():
         if torch_value.signs is not None and name in seen:
             same &= (seen[name] == given[name]).all((1, 2, 3))
-    answered = leaves(session(pixels))
+    answered = leaves(session(*pixels))
     differences = [answer_differences(wanted.numpy(), got) for wanted, got in zip(answers, answered, strict=True)]
     worst = float(np.max(differences, 0)[same].max(initial=0.0))
     allowed = ANSWER_DIFFERENCE + max((average_rounds(graph, each) for each in graph.operations), default=0.0)

@@ -35,6 +35,8 @@ class Draft:
     answer: Answer = ""
     factors: dict[str, list[float]] = field(default_factory=dict)
     """By which height and width are resized, by the buffer that is written, where torch was told a factor."""
+    names: list[str] = field(default_factory=list)
+    """Of several inputs: they are the arguments' names and those of their buffers."""
 
     @property
     def outputs(self) -> list[str]:
@@ -83,7 +85,7 @@ class Draft:
                     stored[id(array)] = _stored(operation, role, array)
             tensors = {role: stored[id(array)] for role, array in operation.tensors.items()}
             operations.append(replace(operation, tensors=tensors))
-        used = {self.input, *(name for operation in operations for name in operation.outputs.values())}
+        used = {self.input, *self.names, *(name for operation in operations for name in operation.outputs.values())}
         buffers = {name: buffer for name, buffer in self.buffers.items() if name in used}
         return Graph(contract, self.answer, buffers, operations, self._shapes())
 

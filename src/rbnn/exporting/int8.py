@@ -73,7 +73,7 @@ class Rounding:
         for step in traced.steps:
             weight = _weight(traced.model, step)
             # Rounding shows most in layers that read the pictures: they are the stem's business alone.
-            wanted = step is first if traced.image in step.inputs else self.float_layers
+            wanted = step is first if set(traced.images) & set(step.inputs) else self.float_layers
             if weight is None or id(weight) in done or not wanted:
                 continue
             done.add(id(weight))
@@ -84,7 +84,7 @@ class Rounding:
                 weight.copy_(torch.from_numpy(whole * _along(step_size, whole) * factor))
 
     def _stem(self, traced: Traced) -> Step:
-        readers = [step for step in traced.steps if traced.image in step.inputs]
+        readers = [step for step in traced.steps if traced.images[0] in step.inputs]
         weight = _weight(traced.model, readers[0]) if len(readers) == 1 else None
         if weight is None or weight.dim() != 4 or weight.shape[1] != len(self.std):
             raise ExportError(
@@ -97,7 +97,7 @@ class Rounding:
         for conv in list(draft.operations):
             if conv.kind != "float_conv":
                 continue
-            if conv.inputs["x"] == draft.input:
+            if conv.inputs["x"] in (draft.input, *draft.names):
                 if self.stem:
                     self._on_bytes(draft, conv)
             elif self.float_layers:

@@ -31,19 +31,22 @@ INSTEAD = {
 """The nearest way out of what has no handler."""
 
 
-def lower(traced: Traced, images: Tensor) -> Draft:
+def lower(traced: Traced) -> Draft:
     """The network as operations, one or several for each call, nothing fused."""
-    shape = picture_shape(tuple(images.shape))
-    assert shape is not None, "the example was checked"
-    draft = Draft("image", {"image": Buffer("float", shape)})
-    places: dict[Value, str] = {traced.image: draft.input}
+    names_of_inputs = traced.names or ["image"]
+    buffers, places = {}, {}
+    for name, image in zip(names_of_inputs, traced.images, strict=True):
+        shape = picture_shape(tuple(image.tensor.shape))
+        assert shape is not None, "the example was checked"
+        buffers[name], places[image] = Buffer("float", shape), name
+    draft = Draft(names_of_inputs[0], buffers, names=traced.names)
     known: Known = {}
     names: set[str] = set()
     for step in traced.steps:
         call = _call(draft, step, names)
         made = _lowered(call, step, places, known)
         values = values_in(step.result)
-        if any(len(value.tensor) != len(images) for value in values):
+        if any(len(value.tensor) != len(traced.images[0].tensor) for value in values):
             raise call.fail("pictures of a batch must stay separate: keep the first dimension")
         places |= dict(zip(values, [made] if isinstance(made, str) else made, strict=True))
     draft.answer = _answer(traced, places, draft)
@@ -114,6 +117,6 @@ def _answer(traced: Traced, places: dict[Value, str], draft: Draft) -> Answer:
         )
 
     answer = leaf(traced.answer)
-    if draft.input in answer_buffers(answer):
+    if {draft.input, *draft.names} & set(answer_buffers(answer)):
         raise ExportError("the network returns its input, so there is nothing to pack")
     return answer

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from rbnn.errors import ExportError
 from rbnn.exporting.dispatch import MODULES, called
+from rbnn.exporting.examples import Examples
 from rbnn.models import Join, OptionA, RPReLU
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
 
@@ -77,7 +78,10 @@ class Traced:
 
     model: nn.Module
     """A copy of the user's: float32, on the CPU, in evaluation mode."""
-    image: Value
+    images: list[Value]
+    """What it was called with."""
+    names: list[str]
+    """Of these, where they are several."""
     steps: list[Step]
     answer: Any
     """What the model returns, Values in place of tensors."""
@@ -113,9 +117,10 @@ def values_in(structure: Any, kind: type = Value) -> list[Any]:
     return found
 
 
-def trace(model: nn.Module, images: Tensor, prepare: Callable[[Traced], None] | None = None) -> Traced:
+def trace(model: nn.Module, images: Tensor | Examples, prepare: Callable[[Traced], None] | None = None) -> Traced:
     """Run ``images`` through a copy of ``model`` and write down every call.  The model itself is not touched;
     ``prepare`` may change the copy's weights before."""
+    examples = Examples([images], []) if isinstance(images, Tensor) else images
     try:
         stand_in = copy.deepcopy(getattr(model, "_orig_mod", model)).to("cpu", torch.float32).eval()
     except Exception as error:  # whatever hangs on a model may refuse to be copied
@@ -123,32 +128,31 @@ def trace(model: nn.Module, images: Tensor, prepare: Callable[[Traced], None] | 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            unprepared = stand_in(images)
+            unprepared = examples(stand_in)
         except Exception as error:
-            shape = tuple(images.shape)
             raise ExportError(
-                f"{type(model).__name__} does not accept the example input {shape}: {_reason(error)}"
+                f"{type(model).__name__} does not accept the example input {examples}: {_reason(error)}"
                 f"{_where(error, stand_in)}"
             ) from None
-        traced = _record(stand_in, images, unprepared)
+        traced = _record(stand_in, examples, unprepared)
         if prepare is not None:
             prepare(traced)
-            traced = _record(stand_in, images, unprepared)
+            traced = _record(stand_in, examples, unprepared)
     return traced
 
 
-def _record(model: nn.Module, images: Tensor, unprepared: Any) -> Traced:
+def _record(model: nn.Module, examples: Examples, unprepared: Any) -> Traced:
     recorder = _Recorder()
-    image = recorder.made(images)
+    images = [recorder.made(each) for each in examples.tensors]
     try:
         with _modules_tell(model, recorder), recorder:
-            answer = model(images)
+            answer = examples(model)
     except Exception as error:
         if recorder.refusal is None:
             raise ExportError(f"the forward of {type(model).__name__} cannot be traced ({_reason(error)})") from None
     if recorder.refusal is not None:
         raise recorder.refusal
-    return Traced(model, image, recorder.steps, recorder.given(answer), unprepared)
+    return Traced(model, images, examples.stored, recorder.steps, recorder.given(answer), unprepared)
 
 
 class _Recorder(TorchFunctionMode):

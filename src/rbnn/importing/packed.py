@@ -130,7 +130,7 @@ class _Restoring:
 
     def _lowered(self) -> Draft:
         """The steps of the model in its current state, without any folding."""
-        return lower(trace(self.model, self.images), self.images)
+        return lower(trace(self.model, self.images))
 
     def _norms(self) -> set[str]:
         return {name for name, module in self.modules.items() if isinstance(module, _BatchNorm)}

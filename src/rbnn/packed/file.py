@@ -214,6 +214,7 @@ def _to_json(graph: Graph) -> str:
             "mean": list(graph.input.mean),
             "std": list(graph.input.std),
             "classes": list(graph.input.classes),
+            **({"names": graph.input.names} if graph.input.names else {}),
         },
         "output": graph.output,
         "buffers": {name: [buffer.type, *buffer.shape] for name, buffer in graph.buffers.items()},
@@ -252,12 +253,15 @@ def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
         raise PackError("its graph is not JSON") from None
     shapes, free = (value.pop("shapes", {}), value.pop("free", None)) if isinstance(value, dict) else ({}, None)
     top = _fields(value, "the graph", {"input": dict, "output": str | list | dict, "buffers": dict, "operations": list})
+    names = top["input"].pop("names", {})
+    if not isinstance(names, dict) or not all(isinstance(buffer, str) for buffer in names.values()):
+        raise PackError("the names of its inputs must each have a buffer")
     given = _fields(top["input"], "the input", {"buffer": str, "mean": list, "std": list, "classes": list})
     for word, kind in (("mean", (int, float)), ("std", (int, float)), ("classes", str)):
         if not all(isinstance(item, kind) and not isinstance(item, bool) for item in given[word]):
             raise PackError(f"{word} of the input has values of the wrong type")
     return Graph(
-        Input(given["buffer"], tuple(given["mean"]), tuple(given["std"]), tuple(given["classes"])),
+        Input(given["buffer"], tuple(given["mean"]), tuple(given["std"]), tuple(given["classes"]), names),
         top["output"],
         {name: _buffer(name, item) for name, item in top["buffers"].items()},
         [_operation(item, tensors) for item in top["operations"]],

@@ -22,7 +22,7 @@ from rbnn.packed.operations import (
     is_number,
 )
 from rbnn.packed.sizes import Free, check_follows, check_free, derived, evaluated, in_steps, in_words, strides, wrong
-from rbnn.text import quoted
+from rbnn.text import LONGEST_QUOTE, quoted, shorten
 
 LARGEST_MEAN = 1e6
 SMALLEST_STD = 1e-30
@@ -30,6 +30,7 @@ SMALLEST_STD = 1e-30
 
 
 MOST_ANSWERS, DEEPEST_ANSWER = 256, 8
+MOST_INPUTS = 64
 
 Answer: TypeAlias = "str | list[Answer] | dict[str, Answer]"
 """A buffer, or several in lists and under names, as the network returned its tensors."""
@@ -43,6 +44,8 @@ class Input:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     classes: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
+    """Of a network with several inputs: its arguments, in order, and the buffer of each; the first is ``buffer``."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,25 @@ class Graph:
     """Of answers that are no vector and no picture, by buffer: the sides of one, in torch's order."""
     free: Free | None = None
     """Where the network takes pictures of other sizes too."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """The buffers that the network takes, in the order of its arguments."""
+        return list(self.input.names.values()) or [self.input.buffer]
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, int, int]]:
+        """Channels, height and width of each input, by its name; ``images`` where there is one alone."""
+        buffers = self.input.names or {"images": self.input.buffer}
+        shapes = {name: self.buffers[buffer].shape for name, buffer in buffers.items()}
+        return {name: (channels, height, width) for name, (height, width, channels) in shapes.items()}
+
+    def only_input(self, who: str) -> str:
+        """The network's input; ConfigError where it has several, which ``who`` does not take."""
+        if self.input.names:
+            names = shorten(", ".join(self.input.names), LONGEST_QUOTE)
+            raise ConfigError(f"the network takes {len(self.inputs)} inputs ({names}), and {who}: use rbnn.Session")
+        return self.input.buffer
 
     @property
     def outputs(self) -> list[str]:
@@ -127,10 +149,9 @@ class Graph:
         return found
 
     def check(self) -> None:
-        if self.input.buffer not in self.buffers or self.buffers[self.input.buffer].type != "float":
-            raise PackError(f"the input {quoted(self.input.buffer)} is not a float buffer of the graph")
+        self._check_inputs()
         _check_normalisation(self.input, self.buffers[self.input.buffer].shape[2])
-        for name in (*self.buffers, *(each.name for each in self.operations), *self.input.classes):
+        for name in (*self.buffers, *(each.name for each in self.operations), *self.input.classes, *self.input.names):
             check_name(name)
         for name, buffer in self.buffers.items():
             _check_buffer(name, buffer)
@@ -141,7 +162,7 @@ class Graph:
         if odd:
             name = next(name for name, array in self.tensors.items() if id(array) in odd)
             raise PackError(f"tensor {quoted(name)} has values that are not finite")
-        written = {self.input.buffer}
+        written = set(self.inputs)
         for operation in self.operations:
             site = Site(operation, self.buffers)
             check(site, written)
@@ -151,7 +172,7 @@ class Graph:
         if len(self.outputs) > MOST_ANSWERS:
             raise PackError(f"the network has {len(self.outputs)} outputs, but at most {MOST_ANSWERS} are possible")
         for name in self.outputs:
-            if name not in written - {self.input.buffer} or self.buffers[name].type != "float":
+            if name not in written - set(self.inputs) or self.buffers[name].type != "float":
                 raise PackError(f"the output {quoted(name)} is not a float buffer that some operation writes")
         for name, shape in self.shapes.items():
             if name not in self.outputs or prod(shape) != prod(self.buffers[name].shape):
@@ -161,6 +182,18 @@ class Graph:
             answers = self.buffers[self.outputs[0]].shape[2]
             if not isinstance(self.output, str) or len(self.input.classes) != answers:
                 raise PackError(f"it has {len(self.input.classes)} class names for {answers} outputs")
+
+    def _check_inputs(self) -> None:
+        for name in self.inputs:
+            if name not in self.buffers or self.buffers[name].type != "float":
+                raise PackError(f"the input {quoted(name)} is not a float buffer of the graph")
+        several = self.input.names
+        if several and not (2 <= len(set(self.inputs)) == len(several) <= MOST_INPUTS):
+            raise PackError(f"several inputs must be 2 to {MOST_INPUTS} buffers, each once")
+        if several and self.inputs[0] != self.input.buffer:
+            raise PackError(f"the first of several inputs is {quoted(self.inputs[0])}, expected the input's buffer")
+        if several and self.free:
+            raise PackError("sizes are free for a network with one input alone")
 
     def _check_free(self, written: set[str]) -> None:
         if self.free is None:

@@ -3,7 +3,7 @@
 Pictures are (images, height, width, channels); signs are ±1 in float32, bytes are uint8.  Definitions: docs/format.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -21,27 +21,31 @@ Array = NDArray[Any]
 Inputs = dict[str, Array]
 
 
-def run(graph: Graph, images: Array) -> Any:
-    """The network's answer to ``images`` (N, C, H, W)."""
+def run(graph: Graph, images: Array | Sequence[Array]) -> Any:
+    """The network's answer to ``images`` (N, C, H, W): an array, or one for each input."""
     buffers = run_all(graph, images)
     return graph.answered(lambda name: buffers[name].transpose(0, 3, 1, 2))
 
 
-def run_all(graph: Graph, images: Array) -> dict[str, Array]:
+def run_all(graph: Graph, images: Array | Sequence[Array]) -> dict[str, Array]:
     """Every buffer of the network, by name, for ``images`` (N, C, H, W).  InputError where a value is larger than a
     float holds, or all of them together than the memory should."""
-    values = len(images) * sum(prod(buffer.shape) for buffer in graph.buffers.values())
+    arrays = [images] if isinstance(images, np.ndarray) else images
+    count = len(arrays[0])
+    values = count * sum(prod(buffer.shape) for buffer in graph.buffers.values())
     if values > LARGEST_NETWORK:
         raise InputError(
-            f"{len(images)} images have {values:,} values, but at most {LARGEST_NETWORK:,} fit: pass fewer images"
+            f"{count} images have {values:,} values, but at most {LARGEST_NETWORK:,} fit: pass fewer images"
         )
-    buffers = {graph.input.buffer: images.transpose(0, 2, 3, 1).astype(np.float32)}
+    buffers = {
+        name: each.transpose(0, 2, 3, 1).astype(np.float32) for name, each in zip(graph.inputs, arrays, strict=True)
+    }
     for operation in graph.operations:
         inputs = {role: buffers[name] for role, name in operation.inputs.items()}
         declared = {role: graph.buffers[name].shape for role, name in operation.outputs.items()}
         try:
             with np.errstate(over="raise", invalid="raise", divide="raise"):
-                outputs = run_operation(operation, inputs, declared, len(images))
+                outputs = run_operation(operation, inputs, declared, count)
         except FloatingPointError:
             where = f"operation {quoted(operation.name)} ({operation.kind})"
             raise InputError(f"{where}: its values are larger than a float holds") from None

@@ -12,7 +12,7 @@ from rbnn import _core
 from rbnn.errors import ConfigError, InputError, PackError
 from rbnn.packed.budget import check_work
 from rbnn.packed.graph import Graph
-from rbnn.packed.operations import Operation
+from rbnn.packed.operations import Operation, Shape
 from rbnn.text import LONGEST_QUOTE, quoted, shorten
 
 MOST_PLANS = 4
@@ -30,6 +30,11 @@ class Plan:
     program: Any
 
     # Asked for in every call, which may take as little as 20 µs: counted once.
+    @cached_property
+    def inputs(self) -> list[Shape]:
+        """Height, width and channels of each input."""
+        return [self.graph.buffers[name].shape for name in self.graph.inputs]
+
     @cached_property
     def outputs(self) -> list[str]:
         """The buffers that the network answers with."""
@@ -92,7 +97,7 @@ def build(graph: Graph, kernels: str | None) -> Any:
     operations = [_arguments(operation, numbers) for operation in graph.operations]
     try:
         outputs = [numbers[name] for name in graph.outputs]
-        return _core.Program(buffers, operations, numbers[graph.input.buffer], outputs, kernels or "")
+        return _core.Program(buffers, operations, [numbers[name] for name in graph.inputs], outputs, kernels or "")
     except _core.Invalid as reason:
         raise PackError(str(reason)) from None
 

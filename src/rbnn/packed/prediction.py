@@ -81,6 +81,7 @@ def predictions(
     """Each picture's classes.  ``answer`` runs the network, ``called`` is its name in complaints."""
     from rbnn.data import preprocess  # it brings Pillow, which takes time to import
 
+    graph.only_input("a prediction is made from one picture")
     _classifies(graph, called)
     classes = graph.input.classes or tuple(f"class {i}" for i in range(graph.buffers[graph.outputs[0]].shape[2]))
     height, width, channels = graph.buffers[graph.input.buffer].shape
@@ -98,7 +99,7 @@ def predictions(
 def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]:
     """A picture as the network takes it: (C, H, W).  What a network with free sizes does not classify keeps its own
     size, or gets the nearest one that the network takes."""
-    height, width, channels = graph.buffers[graph.input.buffer].shape
+    height, width, channels = graph.buffers[graph.only_input("a picture is one")].shape
     free = graph.free is not None and not classifies(graph)
     if isinstance(source, np.ndarray) and source.dtype != np.uint8:
         if free and source.dtype == np.float32 and source.ndim == 3:
@@ -160,6 +161,7 @@ def one_input(shape: tuple[int, int, int]) -> str:
 
 def picture_side(graph: Graph, called: object) -> int:
     """The side of the square pictures that a classifying network takes."""
+    graph.only_input("pictures come one at a time")
     side = _square_side(graph, called)
     _classifies(graph, called)
     return side

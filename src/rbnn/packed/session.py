@@ -30,8 +30,9 @@ class Session:
     (N, C, H, W) if the network ends in one; a tuple or a dictionary of them if the network returns several tensors.
     Images of bytes (uint8) are normalised with the mean and std of the file.  A network for signals or vectors takes
     (N, C, L) or (N, C).  A network that was exported with ``free_size`` takes images of other heights and widths too;
-    each size is planned when it first comes, and the last few plans are kept.  ``predict`` takes image files or arrays
-    of any size and returns class names.
+    each size is planned when it first comes, and the last few plans are kept.  A network with several inputs takes one
+    array for each, in the order of ``inputs``, by name, or in a dictionary.  ``predict`` takes image files or arrays of
+    any size and returns class names.
 
     Sessions are thread-safe, and a call releases the GIL.  A session can be pickled, with its network; the process that
     unpickles it chooses its own kernels.  A session also works on both sides of a fork.  ``with Session(…) as net:`` or
@@ -69,6 +70,12 @@ class Session:
         with."""
 
     @property
+    def inputs(self) -> dict[str, tuple[int, int, int]]:
+        """Name of each input, and its channels, height and width: the arguments of a network that takes several, else
+        ``images``."""
+        return self.graph.input_shapes
+
+    @property
     def _plans(self) -> Plans:
         if self._made is None:
             raise InputError(f"the session of {self._called} is closed")
@@ -100,7 +107,7 @@ class Session:
         free = self.graph.free
         others = f" or {in_words(free.steps, *self.input_shape[1:])}" if free else ""
         return {
-            "input": as_shape(self.input_shape) + others,
+            "input": ", ".join(map(as_shape, self.inputs.values())) + others,
             "answers": answers,
             "layers": f"{kinds.count('binary_conv')} binary and {floats} float layers",
             "state": "closed" if self._made is None else f"{self.kernels} kernels, {plural(self.threads, 'thread')}",
@@ -129,16 +136,17 @@ class Session:
         """Names of the classes; empty if the file has none."""
         return self.graph.input.classes
 
-    def __call__(self, images: ArrayLike) -> Any:
-        array = _array(images)
+    def __call__(self, *images: Any, **named: Any) -> Any:
+        arrays = self._arrays(images, named)
+        array = arrays[0]
         plan = self._plan(array)
         _check_answer(len(array) if array.ndim else 0, plan)
         try:
             planes: list[NDArray[np.float32]]
             if array.dtype == np.uint8 and self.takes_bytes:
-                planes = plan.program.run_bytes(self._shaped(array, plan), self.threads)
+                planes = plan.program.run_bytes([self._shaped(array, plan)], self.threads)
             else:
-                planes = plan.program.run(self._checked(array, plan), self.threads)
+                planes = plan.program.run(self._checked(arrays, plan), self.threads)
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
         except MemoryError:
@@ -166,35 +174,68 @@ class Session:
         (one,) = predictions(self.graph, self, [cast("Picture", pictures)], self._called)
         return one
 
-    def profile(self, image: ArrayLike, repeats: int = 20) -> list[tuple[Operation, float]]:
-        """Time each operation on one image, in seconds: the minimum over ``repeats`` runs."""
+    def profile(self, image: Any, repeats: int = 20) -> list[tuple[Operation, float]]:
+        """Time each operation on one image, in seconds: the minimum over ``repeats`` runs.  A network with several
+        inputs takes a list or a dictionary of arrays."""
         if not isinstance(repeats, int) or not -1 << 31 <= repeats < 1 << 31:
             raise InputError(f"repeats must be a whole number, got {quoted(repeats)}")
-        array = _array(image)
-        plan = self._plan(array)
-        checked = self._checked(array, plan)
-        if len(checked) != 1:
-            raise InputError(f"a profile takes one image, got {len(checked)}")
+        arrays = self._listed(image)
+        plan = self._plan(arrays[0])
+        checked = self._checked(arrays, plan)
+        if len(checked[0]) != 1:
+            raise InputError(f"a profile takes one image, got {len(checked[0])}")
         try:
             seconds = plan.program.profile(checked, repeats, self.threads)
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
         return list(zip(plan.graph.operations, seconds, strict=True))
 
-    def trace(self, images: ArrayLike, given: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    def trace(self, images: Any, given: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
         """Return what the operations write, by buffer, as (N, height, width, channels), with signs as ±1.  A buffer in
-        ``given`` gets these values before an operation reads it, which shows each operation on chosen inputs."""
+        ``given`` gets these values before an operation reads it, which shows each operation on chosen inputs.  A
+        network with several inputs takes a list or a dictionary of arrays."""
         numbers = {name: index for index, name in enumerate(self.graph.buffers)}
-        array = _array(images)
-        plan = self._plan(array)
-        pictures = self._checked(array, plan)
-        values = {name: _given(plan.graph, name, each, len(pictures)) for name, each in given.items()}
+        arrays = self._listed(images)
+        plan = self._plan(arrays[0])
+        pictures = self._checked(arrays, plan)
+        values = {name: _given(plan.graph, name, each, len(pictures[0])) for name, each in given.items()}
         found = []
-        for index, image in enumerate(pictures):
+        for index in range(len(pictures[0])):
             chosen = {numbers[name]: np.ascontiguousarray(array[index]) for name, array in values.items()}
-            found.append(plan.program.trace(image[None], chosen))
+            found.append(plan.program.trace([each[index : index + 1] for each in pictures], chosen))
         written = [name for operation in self.graph.operations for name in operation.outputs.values()]
         return {name: np.stack([each[numbers[name]] for each in found]) for name in written} if found else {}
+
+    def _listed(self, images: Any) -> list[NDArray[Any]]:
+        """The arrays of each input."""
+        if not self.graph.input.names or isinstance(images, dict):
+            return self._arrays((images,), {})
+        return self._arrays(tuple(images), {})
+
+    def _arrays(self, images: tuple[Any, ...], named: dict[str, Any]) -> list[NDArray[Any]]:
+        """Arguments of a call in the order of the inputs."""
+        if len(images) == 1 and not named and not self.graph.input.names:
+            return [_array(images[0])]
+        names = list(self.inputs)
+        if self.graph.input.names and len(images) == 1 and isinstance(images[0], dict) and not named:
+            named, images = images[0], ()
+        expected = ", ".join(names)
+        if len(images) > len(names):
+            raise InputError(f"expected {plural(len(names), 'input')} ({expected}), got {len(images)}")
+        given = dict(zip(names, images, strict=False))
+        for name in named:
+            if name not in names:
+                raise UnknownName("input", str(name), names)
+            if name in given:
+                raise InputError(f"got the input {name!r} twice, by position and by name")
+        given |= named
+        if missing := [name for name in names if name not in given]:
+            raise InputError(f"expected {plural(len(names), 'input')} ({expected}): {', '.join(missing)} missing")
+        arrays = [_array(given[name]) for name in names]
+        if len({len(each) if each.ndim else 0 for each in arrays}) != 1:
+            shapes = ", ".join(f"{name} {each.shape}" for name, each in zip(names, arrays, strict=True))
+            raise InputError(f"expected batches of the same size for all inputs, got {shapes}")
+        return arrays
 
     def _plan(self, array: NDArray[Any]) -> Plan:
         """For pictures of this array's size, if the network has other sizes than its own; ``_shaped`` then judges."""
@@ -206,12 +247,15 @@ class Session:
             return plans.of(1, array.shape[2]) if height == 1 else plans.own
         return plans.of(*array.shape[2:])
 
-    def _checked(self, array: NDArray[Any], plan: Plan) -> NDArray[np.float32]:
-        if array.dtype == np.uint8:
-            array = self._normalised(self._shaped(array, plan))
-        if array.dtype != np.float32:
-            raise InputError(f"expected float32 or uint8 images, got {array.dtype}: use images.astype('float32')")
-        return self._shaped(array, plan)
+    def _checked(self, arrays: list[NDArray[Any]], plan: Plan) -> list[NDArray[np.float32]]:
+        checked = []
+        for number, array in enumerate(arrays):
+            if array.dtype == np.uint8:
+                array = self._normalised(self._shaped(array, plan, number))
+            if array.dtype != np.float32:
+                raise InputError(f"expected float32 or uint8 images, got {array.dtype}: use images.astype('float32')")
+            checked.append(self._shaped(array, plan, number))
+        return checked
 
     def _normalised(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         from rbnn.data.preprocess import normalise  # it brings Pillow, which takes time to import
@@ -219,11 +263,16 @@ class Session:
         mean, std = self.graph.input.mean, self.graph.input.std
         if not mean or not std:
             raise InputError("the file does not record how to normalise images: expected float32 images, got uint8")
+        if len(mean) not in (1, images.shape[1]):
+            raise InputError(
+                f"the file records how to normalise {len(mean)} channels: expected float32 for an input with "
+                f"{images.shape[1]} channels, got uint8"
+            )
         return normalise(images.transpose(0, 2, 3, 1), mean, std)
 
-    def _shaped(self, array: NDArray[Any], plan: Plan) -> NDArray[Any]:
+    def _shaped(self, array: NDArray[Any], plan: Plan, number: int = 0) -> NDArray[Any]:
         """Pictures (N, C, H, W).  A signal (N, C, L) is one of height 1, a vector (N, C) one of a single pixel."""
-        height, width, channels = plan.graph.buffers[plan.graph.input.buffer].shape
+        height, width, channels = plan.inputs[number]
         if array.shape[1:] == (channels, height, width):
             return np.ascontiguousarray(array)
         taken: list[tuple[int, ...]] = [(channels, height, width)]
@@ -232,7 +281,8 @@ class Session:
         if array.shape[1:] not in taken:
             expected = " or ".join(f"(N, {', '.join(map(str, each))})" for each in reversed(taken))
             sizes = f", or others: {in_words(self.graph.free.steps, height, width)}" if self.graph.free else ""
-            raise InputError(f"expected images of shape {expected}{sizes}, got {array.shape}")
+            what = f"input {list(self.inputs)[number]!r}" if self.graph.input.names else "images"
+            raise InputError(f"expected {what} of shape {expected}{sizes}, got {array.shape}")
         return np.ascontiguousarray(array).reshape(len(array), channels, height, width)
 
 

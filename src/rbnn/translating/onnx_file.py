@@ -56,6 +56,7 @@ def write(graph: Graph, path: str | Path, images: NDArray[np.float32], *, qonnx:
     from rbnn.translating.onnx_check import compare, standard
     from rbnn.translating.onnx_model import to_onnx
 
+    graph.only_input("ONNX files are written for one")
     network = to_onnx(graph, qonnx=qonnx)
     describe(network, graph)
     try:

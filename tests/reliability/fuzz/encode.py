@@ -19,7 +19,7 @@ def _table(name: str) -> list[str]:
 
 
 KINDS, ROLES, WORDS = _table("kKinds"), _table("kRoles"), _table("kWords")
-SECOND_OUTPUT = 128
+SECOND_OUTPUT, SECOND_INPUT = 128, 64
 TWO_BYTES, ODD = 239, {-1: 251, 0.5: 252}
 """The byte before a number of two, and the bytes of numbers that are not whole: places in the table kOdd."""
 
@@ -41,7 +41,9 @@ def encode(graph: Graph, kernels: int = 0) -> bytes:
     for buffer in graph.buffers.values():
         code += [["float", "bits", "bytes"].index(buffer.type), *_numbers(buffer.shape)]
     first, *more = (names.index(name) for name in graph.outputs[:2])
-    code += [names.index(graph.input.buffer), first, kernels + SECOND_OUTPUT * bool(more), *more, len(graph.operations)]
+    image, *others = (names.index(name) for name in graph.inputs[:2])
+    chosen = kernels + SECOND_OUTPUT * bool(more) + SECOND_INPUT * bool(others)
+    code += [image, first, chosen, *more, *others, len(graph.operations)]
     for operation in graph.operations:
         code.append(KINDS.index(operation.kind))
         for side in (operation.inputs, operation.outputs):

@@ -38,6 +38,7 @@ constexpr std::size_t kTwoBytes = 255 - std::size(kOdd);  // says that a number 
 constexpr std::size_t kMostValues = 1 << 15;  // larger networks are valid too, but slow
 
 constexpr std::size_t kSecondOutput = 128;    // a byte that chooses kernels is that large where a second output follows
+constexpr std::size_t kSecondInput = 64;      // and has this bit where a second input does
 
 struct TooLarge {};
 
@@ -124,12 +125,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         values += static_cast<double>(height) * static_cast<double>(width) * static_cast<double>(channels);
     }
     if (all_possible && values > kMostValues) return -1;
-    const std::size_t input = in.whole();
+    std::vector<std::size_t> inputs{in.whole()};
     std::vector<std::size_t> outputs{in.whole()};
     const auto& kinds_of_kernels = rbnn::all_kernels();
     const std::size_t chosen = in.byte();
-    const rbnn::Kernels* kernels = kinds_of_kernels[chosen % kSecondOutput % kinds_of_kernels.size()];
+    const rbnn::Kernels* kernels = kinds_of_kernels[chosen % kSecondInput % kinds_of_kernels.size()];
     if (chosen >= kSecondOutput) outputs.push_back(in.whole());
+    if (chosen % kSecondOutput >= kSecondInput) inputs.push_back(in.whole());
     if (!kernels->supported()) kernels = &rbnn::kernels_portable;
     try {
         for (std::size_t count = in.below(16); count > 0; --count) {
@@ -146,7 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             for (std::size_t i = in.below(4); i > 0; --i) { std::string role = in.word(kRoles); spec.words[role] = in.word(kWords); }
             specs.push_back(std::move(spec));
         }
-        const rbnn::Program program(buffers, specs, input, outputs, *kernels);
+        const rbnn::Program program(buffers, specs, inputs, outputs, *kernels);
         // Tensors are not kept: whatever still reads them reads freed memory.
         memory.clear();
         if (program.arena_bytes() > (std::size_t{1} << 24)) return 0;
@@ -155,15 +157,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::vector<float*> outs;
         for (std::size_t i = 0; i < program.outputs(); ++i) answers.emplace_back(2 * program.output(i).values());
         for (std::vector<float>& answer : answers) outs.push_back(answer.data());
-        std::vector<float> image(2 * program.input().values());
-        for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(i % 7) - 3.0f;
+        std::vector<std::vector<float>> images;
+        rbnn::Floats pictures;
+        for (std::size_t i = 0; i < program.inputs(); ++i) {
+            images.emplace_back(2 * program.input(i).values());
+            for (std::size_t v = 0; v < images[i].size(); ++v) images[i][v] = static_cast<float>(v % 7) - 3.0f;
+            pictures.push_back(images[i].data());
+        }
         rbnn::Call call;
-        program.run(image.data(), 2, outs, threads, call);
+        program.run(pictures, 2, outs, threads, call);
         ++run_on_floats;
         if (program.takes_bytes()) {
-            std::vector<std::uint8_t> bytes(image.size());
+            std::vector<std::uint8_t> bytes(images[0].size());
             for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 37);
-            program.run(bytes.data(), 2, outs, threads, call);
+            program.run(rbnn::Bytes{bytes.data()}, 2, outs, threads, call);
             ++run_on_bytes;
         }
     } catch (const rbnn::Invalid&) {

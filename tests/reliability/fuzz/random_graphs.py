@@ -3,6 +3,7 @@
 Small enough for `encode.py`: under 24 buffers and 16 operations, lists of the lengths that the fuzzer decodes.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from packed_networks import signs
 
 from rbnn.packed.graph import Answer, Graph, Input
 from rbnn.packed.operations import Buffer, Operation
+from rbnn.packed.site import Follows, Number
+from rbnn.packed.sizes import Free
 
 Shape = tuple[int, int, int]
 
@@ -39,6 +42,24 @@ def random_graph(rng: np.random.Generator) -> Graph:
     graph = Graph(Input("image"), output, draft.buffers, draft.operations)
     graph.check()
     return graph
+
+
+def as_free(graph: Graph) -> Graph:
+    """The graph with free sizes: what is cut or resized follows from the size of the operation's input."""
+    operations = []
+    for operation in graph.operations:
+        follows: dict[str, list[Number]] = {}
+        if operation.kind in ("slice", "resize"):
+            x, given = operation.inputs["x"], operation.attributes
+            sides = zip(
+                "hwc", graph.buffers[x].shape, given["stop" if operation.kind == "slice" else "size"], strict=False
+            )
+            if operation.kind == "slice":
+                follows["stop"] = [Follows(x, axis, plus=stop - side) for axis, side, stop in sides]
+            else:
+                follows["size"] = [Follows(x, axis, size, side) for axis, side, size in sides]
+        operations.append(replace(operation, follows=follows))
+    return replace(graph, operations=operations, free=Free((1, 1)))
 
 
 class Draft:

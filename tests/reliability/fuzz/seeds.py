@@ -7,7 +7,7 @@ import numpy as np
 from packed_networks import one_operation, picture_network, signs, small_network
 
 from rbnn.packed.graph import Graph, Input
-from rbnn.packed.operations import KINDS
+from rbnn.packed.operations import KINDS, Buffer, Operation
 
 
 def seeds() -> list[Graph]:
@@ -80,6 +80,9 @@ def seeds() -> list[Graph]:
         ]  # fmt: skip
     several = small_network()
     graphs.append(replace(several, output={"logits": several.output, "maps": ["e", "b"]}, input=Input("image")))
+    buffers = {name: Buffer("float", shape) for name, shape in (("a", (4, 5, 3)), ("b", (1, 1, 3)), ("y", (4, 5, 3)))}
+    joined = Operation("multiply", "joined", {"a": "a", "b": "b"}, {"float": "y"})
+    graphs.append(Graph(Input("a", names={"picture": "a", "vector": "b"}), "y", buffers, [joined]))
     for graph in graphs:
         graph.check()
     assert {operation.kind for graph in graphs for operation in graph.operations} == set(KINDS)

@@ -12,10 +12,10 @@ from faults import Fault
 from judge import judge
 from mutants import mutant_file
 from packed_networks import picture_network, small_network
-from random_graphs import random_graph
+from random_graphs import as_free, random_graph
 
 from rbnn import _core
-from rbnn.errors import RbnnError
+from rbnn.errors import PackError, RbnnError
 from rbnn.packed import file as packfile
 from rbnn.packed.budget import check_work
 from rbnn.packed.graph import Graph
@@ -47,6 +47,31 @@ def test_random_networks_answer_as_the_oracle(count: int, fault: Fault) -> None:
                 raise AssertionError(f"seed {seed}: {error}") from error
 
 
+def other_size(graph: Graph, seed: int) -> tuple[int, int]:
+    rng = np.random.default_rng(seed)
+    height, width, _ = graph.buffers[graph.input.buffer].shape
+    return max(1, height + int(rng.integers(-3, 9))), max(1, width + int(rng.integers(-3, 9)))
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.long)])
+def test_random_networks_of_other_sizes_answer_as_the_oracle(count: int, fault: Fault) -> None:
+    taken = 0
+    with fault("random network at another size, every kernel and thread count", count):
+        for seed in range(count):
+            rng = np.random.default_rng(seed)
+            graph = as_free(random_graph(rng))
+            try:
+                other = graph.at(*other_size(graph, seed))
+            except PackError:
+                continue
+            taken += 1
+            try:
+                judge(other, random_images(other, rng))
+            except Exception as error:
+                raise AssertionError(f"seed {seed}: {error}") from error
+    assert taken > count / 4
+
+
 @pytest.mark.parametrize("count", [600, pytest.param(20_000, marks=pytest.mark.long)])
 def test_mutants_are_refused_or_answer_as_the_oracle(count: int, fault: Fault) -> None:
     """Half of them of two networks as an exporter makes them, half of random ones."""
@@ -56,7 +81,8 @@ def test_mutants_are_refused_or_answer_as_the_oracle(count: int, fault: Fault) -
             rng = np.random.default_rng(seed)
             graph = ordinary[seed // 2 % 2] if seed % 2 else case(seed)[0]
             try:
-                mutant = packfile.parse(mutant_file(graph, rng))
+                mutant = packfile.parse(mutant_file(as_free(graph) if seed % 3 == 0 else graph, rng))
+                mutant = mutant.at(*other_size(mutant, seed)) if mutant.free else mutant
                 check_work(mutant, None)
                 images = random_images(mutant, rng)
             except RbnnError:

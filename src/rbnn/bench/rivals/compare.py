@@ -23,6 +23,7 @@ def compare(
     progress: Callable[[str], None] = lambda said: None,
 ) -> dict[str, Any]:
     """Our engine and ``engines``, which are installed, on pictures of noise; ``seconds`` for each contender."""
+    graph.only_input("engines are raced on networks with one")
     session = Session(graph, threads)
     pictures, images = noise(session, batch)
     ours = our_engine(session, pictures)
