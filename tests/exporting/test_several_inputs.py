@@ -130,7 +130,7 @@ def test_what_is_no_call(tmp_path: Path) -> None:
         (lambda: session(left, left=left), "got the input 'left' twice"),
         (
             lambda: session(left, right[:2]),
-            r"batches of the same size for all inputs, got left \(3, 3, 7, 9\), right \(2,",
+            r"same size for all inputs, got left \(3, 3, 7, 9\), right \(2,",
         ),
         (lambda: session(left, right[:, :, 1:]), r"expected input 'right' of shape \(N, 3, 7, 9\), got \(3, 3, 6, 9\)"),
         (lambda: session(left, right.astype(np.float64)), "expected float32 or uint8 images, got float64"),
@@ -148,8 +148,8 @@ def test_what_is_no_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("example", "options", "words"), [
-    ((torch.randn(2, 3, 7, 9), torch.randn(3, 3, 7, 9)), {}, "batches of the same size for all arguments"),
-    ((), {}, "batches of the same size for all arguments, got none"),
+    ((torch.randn(2, 3, 7, 9), torch.randn(3, 3, 7, 9)), {}, "equal batch sizes for all arguments"),
+    ((), {}, "equal batch sizes for all arguments, got none"),
     ((torch.randn(2, 3, 7, 9), 5), {}, "got int"),
     ((torch.randn(2, 3, 7, 9),), {}, r"does not accept the example input \(2, 3, 7, 9\): .*'right'"),
     ({"left": torch.randn(2, 3, 7, 9), "other": torch.randn(2, 3, 7, 9)}, {}, "unexpected keyword argument 'other'"),

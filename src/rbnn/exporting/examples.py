@@ -56,9 +56,7 @@ class Examples:
 
     def _checked(self) -> "Examples":
         if len({len(each) for each in self.tensors}) != 1:
-            raise ExportError(
-                f"example_input must have batches of the same size for all arguments, got {str(self) or 'none'}"
-            )
+            raise ExportError(f"example_input must have equal batch sizes for all arguments, got {str(self) or 'none'}")
         return self
 
 
