@@ -67,7 +67,6 @@ def test_whatever_names_a_network(tmp_path: Path) -> None:
 def test_what_is_known_of_pictures_and_classes_travels_along(tmp_path: Path) -> None:
     write(small_network(), tmp_path / "net.onnx", noise(small_network(), 2))
     assert metadata(tmp_path / "net.onnx") == {
-        "rbnn.answer": "answer",
         "rbnn.classes": ["a", "b", "c", "d", "e"],
         "rbnn.input": {
             "channels": 3, "height": 8, "width": 8, "mean": [0.5] * 3, "std": [0.25] * 3, "colours": "RGB",
@@ -77,7 +76,7 @@ def test_what_is_known_of_pictures_and_classes_travels_along(tmp_path: Path) -> 
     plain = replace(small_network(), input=Input("image"))
     write(plain, tmp_path / "plain.onnx", noise(plain, 2))
     assert metadata(tmp_path / "plain.onnx") == {
-        "rbnn.answer": "answer", "rbnn.classes": [], "rbnn.input": {"channels": 3, "height": 8, "width": 8},
+        "rbnn.classes": [], "rbnn.input": {"channels": 3, "height": 8, "width": 8},
     }  # fmt: skip
     model = onnx.load(tmp_path / "net.onnx")
     assert (model.producer_name, model.producer_version) == ("rbnn", rbnn.__version__)

@@ -87,7 +87,9 @@ def describe(network: "OnnxNetwork", graph: Graph) -> None:
             given["colours"] = "RGB" if channels == 3 else "L"
             scaled = shorter_side(height, margin=classifies(graph))
             given |= {"resize_shorter_side": scaled, "centre_crop": height}
-    known = {"input": given, "answer": network.answer, "classes": graph.input.classes}
+    known: dict[str, Any] = {"input": given, "classes": graph.input.classes}
+    if not isinstance(network.answer, str):
+        known["answer"] = network.answer
     helper.set_model_props(network.model, {f"rbnn.{key}": json.dumps(value) for key, value in known.items()})
 
 
