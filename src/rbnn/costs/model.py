@@ -1,4 +1,4 @@
-"""What a network costs when it is deployed, layer by layer: bits, multiply-accumulates (MACs), bytes.
+"""The costs of each layer of a deployed network: bits, multiply-accumulates (MACs), bytes.
 
     binary layer       1 bit per weight and plane of signs, rounded up to whole bytes for each plane; 4 bytes per factor
                        of a position, and per scale that no affine can take
@@ -8,11 +8,11 @@
                        affine: 12 bytes.  So it is in a float network
     any other layer    4 bytes per parameter
 
-What a binary layer is in bits, its method says, to the export and here (``binary_form``): M planes of the weight times
-N planes of the input are M·N passes, each with a scale per filter.  One of these scales and the bias go into the affine
-of the batch norm behind the layer; without one the layer has an affine of its own.  Factors per position stand between
-the two: then all scales stay, but those that are 1.  What a method keeps for training (β, rotations, the latent floats
-behind the bits) vanishes at export.  A layer whose method has no binary form counts as float, as it is deployed then.
+A method defines its binary layer in bits with ``binary_form``, for the export and for these counts.  M planes of the
+weight times N planes of the input are M·N passes, each with a scale per filter.  One of these scales and the bias are
+folded into the affine of the following batch norm; without one, the layer has its own affine.  Factors per position
+prevent this folding, so all scales other than 1 remain.  What a method keeps for training (β, rotations, latent
+weights) is dropped at export.  A layer whose method has no binary form is deployed and counted as float.
 
 MACs are those of convolutions and linear layers for one example; a tap that falls on padding counts like any other, and
 a 1-bit MAC once for each pass.
@@ -87,8 +87,8 @@ class Costs:
 
     layers: list[LayerCost] = field(default_factory=list)
     training_only: int = 0
-    """Numbers that methods hold beside the latent weights and that the deployed network has no more: β, rotations, and
-    scales that went into affines."""
+    """Numbers of methods, besides the latent weights, that the deployed network does not have: β, rotations, and scales
+    that were folded into affines."""
 
     parameters = _total("parameters")
     binary_macs = _total("binary_macs")
@@ -122,8 +122,8 @@ class Costs:
 
 
 def costs(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> Costs:
-    """The costs of any torch model, found by running the first example of ``example_input`` (a batch, or a tuple of
-    them) through it in eval mode.  The model is left as it was."""
+    """Count the costs of any torch model by running the first example of ``example_input`` (a batch, or a tuple of
+    batches) through it in eval mode.  The model is not changed."""
     calls = _run(model, example_input)
     forms: dict[nn.Module, BinaryForm | None] = {
         module: _binary_form(module) for module in model.modules() if isinstance(module, BinaryLayer)
@@ -182,7 +182,7 @@ def _layer(name: str, module: nn.Module, form: BinaryForm | None, call: "_Call",
 
 
 def _binary_form(layer: BinaryLayer) -> BinaryForm | None:
-    """What the export would write; None where it would refuse."""
+    """What the export would write; None if it would refuse."""
     try:
         return layer.method.binary_form(layer.weight)
     except NotBinary:
@@ -267,7 +267,7 @@ class _Call:
 def _run(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> dict[nn.Module, _Call]:
     inputs = example_input if isinstance(example_input, tuple) else (example_input,)
     if not all(isinstance(x, Tensor) and x.dim() > 0 and len(x) > 0 for x in inputs):
-        raise ConfigError("example_input is a batch of at least one example, or a tuple of such batches")
+        raise ConfigError("example_input must be a batch of at least one example, or a tuple of such batches")
     calls: dict[nn.Module, _Call] = {}
     waiting: dict[int, tuple[Tensor, nn.Module]] = {}  # outputs that no batch norm has taken; held, so that ids last
 

@@ -1,4 +1,4 @@
-"""What each operation of a packed network costs: bits, bytes, multiply-accumulates (MACs) and time.  No torch."""
+"""The costs of each operation of a packed network, without torch: bits, bytes, multiply-accumulates (MACs) and time."""
 
 import time
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class OperationCosts:
     float_bytes: int
     """The same in the float twin: 4 bytes for each weight."""
     seconds: float
-    """The least of several runs."""
+    """The minimum of several runs."""
 
     @property
     def macs(self) -> int:
@@ -75,7 +75,7 @@ class PackedCosts:
 
 
 def packed_costs(graph: Graph, file_bytes: int) -> PackedCosts:
-    """Counts, and times on one thread of this machine of a picture of noise."""
+    """Count the costs, and measure the times on one thread of this machine with a random image."""
     session = Session(graph)
     random = np.random.default_rng(0)
     images = {name: random.normal(size=(1, *shape)).astype(np.float32) for name, shape in session.inputs.items()}

@@ -1,4 +1,4 @@
-"""The mathematics of binary networks, as pure functions on tensors."""
+"""The mathematics of binary networks as pure functions of tensors."""
 
 from rbnn.functional.batch_norm import norm_add_hardtanh, norm_add_hardtanh_possible
 from rbnn.functional.binarize import (

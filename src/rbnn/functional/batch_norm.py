@@ -1,8 +1,8 @@
-"""The end of a branch in training, fused: batch norm, shortcut and hardtanh.
+"""The fused end of a branch in training: batch norm, shortcut and hardtanh.
 
     out = hardtanh(γ (y − mean)/√(var + ε) + β + shortcut),   mean and var of each channel over the batch
 
-Torch reads or writes the whole batch 15 times for it, forward and backward, these kernels 11 times.
+torch reads or writes the whole batch 15 times for this, forward and backward; these kernels do so 11 times.
 """
 
 import torch
@@ -13,8 +13,9 @@ from rbnn.functional.sign_conv import LANES
 
 
 def norm_possible(norm: nn.Module, *tensors: Tensor) -> bool:
-    """Whether the kernels can take the place of ``norm`` for tensors of this shape: torch's own batch norm with running
-    statistics, float32 on the CPU, channels last and in eights, in training more than one value per channel."""
+    """Whether the kernels can replace ``norm`` for tensors of this shape.  They need torch's own batch norm with
+    running statistics, float32 on the CPU, channels last, a multiple of eight channels, and more than one value per
+    channel in training."""
     first = tensors[0]
     return (
         type(norm) is nn.BatchNorm2d
@@ -36,8 +37,8 @@ def norm_add_hardtanh_possible(y: Tensor, norm: nn.Module, shortcut: Tensor) -> 
 
 
 def norm_add_hardtanh(y: Tensor, norm: nn.BatchNorm2d, shortcut: Tensor) -> Tensor:
-    """``hardtanh(norm(y) + shortcut)`` in training; the running statistics of ``norm`` move on.  Ask
-    :func:`norm_add_hardtanh_possible` before."""
+    """``hardtanh(norm(y) + shortcut)`` in training.  Updates the running statistics of ``norm``.  Check
+    :func:`norm_add_hardtanh_possible` first."""
     out, mean, variance, _ = kernels.norm_add_hardtanh(y, norm.weight, norm.bias, shortcut, norm.eps)
     move_statistics(norm, mean, variance, y.numel() // y.shape[1])
     return out  # type: ignore[no-any-return]
@@ -45,7 +46,7 @@ def norm_add_hardtanh(y: Tensor, norm: nn.BatchNorm2d, shortcut: Tensor) -> Tens
 
 @torch.no_grad()
 def move_statistics(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:
-    """The running statistics of ``norm`` move on towards those of a batch: so many values per channel."""
+    """Update the running statistics of ``norm`` with those of a batch that has this many values per channel."""
     assert norm.num_batches_tracked is not None
     assert norm.running_mean is not None
     assert norm.running_var is not None

@@ -1,7 +1,7 @@
 """Differentiable binarization: hard sign forward, an estimator backward.
 
-On a CPU the elementwise work of tents runs in fused kernels (``kernels.py``): one pass forward, one backward.  Nothing
-is kept for backward but the input, which the network keeps anyway.  Estimators that are not tents are plain torch.
+On a CPU the elementwise work of tents runs in fused kernels (``kernels.py``), with one pass forward and one backward.
+Only the input is saved for backward, which the network keeps anyway.  Other estimators are plain torch.
 """
 
 from collections.abc import Callable
@@ -18,18 +18,18 @@ from rbnn.functional.estimators import Derivative, Tent, sign
 from rbnn.functional.unit_std import over_std
 
 SMALLEST_STD = 1e-5
-"""A constant image has no scale: its gradient stays finite."""
+"""Keeps the gradient of a constant image finite."""
 
 
 def binarize(x: Tensor, derivative: Derivative) -> Tensor:
-    """``sign(x)``, with ``derivative(x)`` for d sign/dx."""
+    """``sign(x)``, with ``derivative(x)`` as d sign/dx."""
     if isinstance(derivative, Tent):
         return kernels.tent_sign(x, derivative.numbers())  # type: ignore[no-any-return]
     return with_derivative(x, derivative, sign)
 
 
 def binarize_standardised(x: Tensor, derivative: Derivative) -> Tensor:
-    """``sign(x̂)`` with ``x̂ = (x − mean)/std`` per image, mean and unbiased std over all of its values."""
+    """``sign(x̂)`` with ``x̂ = (x − mean)/std`` per image, with mean and unbiased std over all its values."""
     if isinstance(derivative, Tent) and kernels.fusable(x):
         out, _, _ = kernels.standardised_tent_sign(x, derivative.numbers())
         return out  # type: ignore[no-any-return]
@@ -42,8 +42,8 @@ def binarize_standardised(x: Tensor, derivative: Derivative) -> Tensor:
 
 @dataclass(frozen=True)
 class Binarization:
-    """How values become signs: ``sign(x)`` or, standardised, ``sign(x̂)``, with ``derivative`` for d sign/dx.  Scaled:
-    ``sign(x)`` too, but the derivative is taken at ``x/σ``."""
+    """How values become signs: ``sign(x)``, or ``sign(x̂)`` if standardised, with ``derivative`` as d sign/dx.  If
+    scaled, it is ``sign(x)`` with the derivative at ``x/σ``."""
 
     derivative: Derivative
     standardised: bool = False
@@ -61,7 +61,7 @@ def straight_through(value: Tensor, soft: Tensor) -> Tensor:
 
 
 def add_hardtanh(a: Tensor, b: Tensor) -> Tensor:
-    """``hardtanh(a + b)``: where a shortcut meets its branch."""
+    """``hardtanh(a + b)``, for the sum of a branch and its shortcut."""
     return kernels.add_hardtanh(a, b)  # type: ignore[no-any-return]
 
 
@@ -80,5 +80,5 @@ class _WithDerivative(torch.autograd.Function):
 
 
 def with_derivative(x: Tensor, derivative: Derivative, value: Callable[[Tensor], Tensor]) -> Tensor:
-    """``value(x)``, with ``derivative(x)`` for its derivative: where no tent has a kernel for it."""
+    """``value(x)`` with ``derivative(x)`` as its derivative, for estimators without a kernel."""
     return _WithDerivative.apply(x, derivative, value)  # type: ignore[no-untyped-call, no-any-return]

@@ -1,9 +1,9 @@
-"""A branch of a residual network in one go: binary convolution, batch norm, shortcut and what follows.
+"""A branch of a residual network in one kernel: binary convolution, batch norm, shortcut and activation.
 
     out = end(norm(scale · (signs ⊛ sign(x))) + shortcut)
 
-What a convolution of signs gives are whole numbers: they lie in memory as 16 bits, forward and backward, and their mean
-and variance are exact.
+A convolution of signs gives integers.  They are stored in 16 bits, forward and backward, and their mean and variance
+are exact.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from rbnn.functional.scaled_signs import ScaledSigns
 from rbnn.functional.sign_conv import Pair, sign_conv_possible
 
 MOST_VALUES = 32767
-"""Of a filter: what its sums of signs need must fit 16 bits."""
+"""Largest size of a filter, so that its sums of signs fit into 16 bits."""
 
 
 @dataclass(frozen=True)
 class BranchEnd:
-    """What follows where a branch meets its shortcut: hardtanh, or with slopes ``prelu(· + before) + after``.  Each has
-    one number per channel."""
+    """What follows the sum of a branch and its shortcut: hardtanh, or ``prelu(· + before) + after`` with slopes.  Each
+    parameter has one number per channel."""
 
     slope: Tensor | None = None
     before: Tensor | None = None
@@ -66,8 +66,8 @@ def branch(
     shortcut: Tensor,
     end: BranchEnd,
 ) -> Tensor:
-    """``end(norm(conv2d(binarization(x), weight)) + shortcut)``.  In training the running statistics of ``norm`` move
-    on, in evaluation there is no gradient.  Ask :func:`branch_possible` before."""
+    """``end(norm(conv2d(binarization(x), weight)) + shortcut)``.  Training updates the running statistics of ``norm``;
+    evaluation has no gradient.  Check :func:`branch_possible` first."""
     if not norm.training:
         return kernels.evaluated_branch(
             x, weight.signs, weight.scale, norm, shortcut, end.slope, end.before, end.after, stride, padding,

@@ -1,7 +1,7 @@
-"""Sign, and the derivative that stands in for its own in the backward pass.
+"""Sign, and the estimators that replace its derivative in the backward pass.
 
-The forward pass is always the hard ``sign(x) = +1 if x > 0 else −1``.  An estimator gives ``d sign/dx``, by ``t``
-(sharpness) and ``k`` (gain) where it changes over training:
+The forward pass is always the hard ``sign(x) = +1 if x > 0 else −1``.  An estimator defines ``d sign/dx``.  Those that
+change over training depend on ``t`` (sharpness) and ``k`` (gain):
 
     identity         1
     ste              1[|x| ≤ 1]
@@ -11,8 +11,8 @@ The forward pass is always the hard ``sign(x) = +1 if x > 0 else −1``.  An est
     swish-sign       β(2 − βx tanh(βx/2)) / (1 + cosh βx), β = 5       (BNN+; negative where |x| > 2.3994/β)
     annealed-tanh    β(1 − tanh²(βx)), β from 1 to 10                  (Ajanthan et al.)
 
-All but swish-sign are tents, ``max(peak − slope·|x|, 0) (1 − tanh²(steepness·x))`` inside a support: on a CPU one fused
-kernel serves them.
+All except swish-sign are tents, ``max(peak − slope·|x|, 0) (1 − tanh²(steepness·x))`` inside a support.  On a CPU one
+fused kernel computes them.
 """
 
 from collections.abc import Callable
@@ -27,13 +27,13 @@ from rbnn.errors import UnknownName
 
 
 def sign(x: Tensor) -> Tensor:
-    """``+1 if x > 0 else −1``: zero maps to −1, there is no third value."""
+    """``+1 if x > 0 else −1``.  Zero maps to −1, so there is no third value."""
     return torch.where(x > 0, 1.0, -1.0).to(x.dtype)
 
 
 Number = float | Tensor
-"""In a graph of torch.compile what changes over training is a tensor of one number.  A float would be a constant there,
-and each epoch would be compiled anew."""
+"""A number that changes over training.  In a torch.compile graph it is a tensor with one value, because a float would
+be a constant and each epoch would be recompiled."""
 
 
 def sharpness(progress: Number, low: float, high: float) -> Number:
@@ -42,9 +42,9 @@ def sharpness(progress: Number, low: float, high: float) -> Number:
 
 
 def sharpness_and_gain(name: str, progress: Number, low: float, high: float) -> tuple[Number, Number]:
-    """``t`` and ``k`` of the estimator called ``name`` at e/E = ``progress``, exponents of t from ``low`` to ``high``.
+    """``t`` and ``k`` of the estimator ``name`` at e/E = ``progress``, with exponents of t from ``low`` to ``high``.
 
-    ``annealed-tanh`` has a range of its own, ``β = 10^(e/E)``: a larger β starves the gradients."""
+    ``annealed-tanh`` has its own range, ``β = 10^(e/E)``, because a larger β makes the gradients vanish."""
     t = sharpness(progress, *((0.0, 1.0) if name == "annealed-tanh" else (low, high)))
     return t, gain(t)
 
@@ -55,7 +55,7 @@ def gain(t: Number) -> Number:
 
 
 def floored(t: Number) -> tuple[Number, float]:
-    """``max(t, 1)`` and ``k = 1``: t and k of RBNN's activations in the published runs."""
+    """``max(t, 1)`` and ``k = 1``, as for RBNN's activations in the published runs."""
     return _at_least_one(t), 1.0
 
 
@@ -70,7 +70,7 @@ def _constant(numbers: tuple[float, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class Tent:
-    """``d sign/dx = max(peak − slope·|x|, 0) (1 − tanh²(steepness·x))`` where ``|x| ≤ support``, else 0."""
+    """``d sign/dx = max(peak − slope·|x|, 0) (1 − tanh²(steepness·x))`` where ``|x| ≤ support``, otherwise 0."""
 
     peak: Number
     slope: Number
@@ -127,14 +127,14 @@ ESTIMATORS: dict[str, Callable[[Number, Number], Derivative]] = {
 
 
 def estimator(name: str, t: Number, k: Number) -> Derivative:
-    """The derivative called ``name`` at sharpness t and gain k."""
+    """The derivative of the estimator ``name`` at sharpness t and gain k."""
     if name not in ESTIMATORS:
         raise UnknownName("estimator", name, ESTIMATORS)
     return ESTIMATORS[name](t, k)
 
 
 def training_aware(x: Tensor, t: float, k: float) -> Tensor:
-    """``F(x) = k(−sign(x) t²x²/2 + √2 t x)`` for ``|x| < √2/t``, else ``k sign(x)`` (eq. 12): what the
-    training-aware estimator is the derivative of.  Training never computes it; figures and tests do."""
+    """``F(x) = k(−sign(x) t²x²/2 + √2 t x)`` for ``|x| < √2/t``, otherwise ``k sign(x)`` (eq. 12).  The training-aware
+    estimator is its derivative.  Only figures and tests compute it, training never does."""
     inside = k * (-torch.sign(x) * (t * x).square() / 2 + sqrt(2.0) * t * x)
     return torch.where(x.abs() < sqrt(2.0) / t, inside, k * torch.sign(x))

@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 def _vector(values: Tensor) -> Tensor:
-    """In float64, and therefore on the CPU: Apple's GPU has no such numbers."""
+    """In float64, and therefore on the CPU, because Apple's GPU does not support float64."""
     return values.cpu().double().flatten()
 
 
 def cosine(w: Tensor, b: Tensor) -> float:
-    """``cos θ = wᵀb / (‖w‖ ‖b‖)``; 0 where one of them is zero."""
+    """``cos θ = wᵀb / (‖w‖ ‖b‖)``; 0 if one of them is zero."""
     w, b = _vector(w), _vector(b)
     norms = w.norm() * b.norm()
     return float(w @ b / norms) if norms > 0 else 0.0
@@ -37,7 +37,7 @@ def quantisation_error(w: Tensor, b: Tensor) -> float:
 
 
 def relative_quantisation_error(w: Tensor, b: Tensor) -> float:
-    """``‖w − λ* b‖² / ‖w‖² = sin²θ``: between 0 (w is binary already) and 1."""
+    """``‖w − λ* b‖² / ‖w‖² = sin²θ``: between 0 (w is already binary) and 1."""
     return 1.0 - cosine(w, b) ** 2
 
 

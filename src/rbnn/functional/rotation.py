@@ -1,15 +1,15 @@
-"""The bi-rotation of RBNN (section 3.2 and 3.3 of the paper), as pure functions on tensors.
+"""The bi-rotation of RBNN (sections 3.2 and 3.3 of the paper) as pure functions of tensors.
 
-A group of ``n`` standardised weights is seen as a matrix ``W`` (n1×n2, row-major) and rotated from both sides,
+A group of ``n`` standardised weights is reshaped to a matrix ``W`` (n1×n2, row-major) and rotated from both sides,
 
     Rᵀw  =  Vec(R1ᵀ W R2),        R = R1 ⊗ R2,        n = n1·n2,
 
-so that two small orthogonal matrices stand for one of n×n.  They maximise ``tr(B R2ᵀ Wᵀ R1)``, which is
+so that two small orthogonal matrices replace one of n×n.  They maximise ``tr(B R2ᵀ Wᵀ R1)``, which is
 ``√n ‖w‖ cos φ`` with φ the angle between the rotated weights and their signs ``B`` (eq. 6).
 
-Shapes: ``w`` is (F, n): F groups that share one pair of rotations.  ``filter`` granularity has one group per
-filter, ``layer`` granularity one group for the whole weight.  The last ``n − n1·n2`` values of a group stay as
-they are, which keeps the whole map orthogonal: diag(R1 ⊗ R2, I).
+``w`` has the shape (F, n), with F groups that share one pair of rotations.  ``filter`` granularity has one group per
+filter, ``layer`` granularity one group for the whole weight.  The last ``n − n1·n2`` values of a group are not rotated,
+which keeps the whole map orthogonal: diag(R1 ⊗ R2, I).
 """
 
 from math import isqrt
@@ -21,7 +21,7 @@ from rbnn.functional import kernels
 from rbnn.functional.estimators import sign
 
 LARGEST_SIDE = 2048
-"""Neither R1 nor R2 grows beyond this: a prime n = 4099 would else need a 4099×4099 matrix."""
+"""Largest size of R1 and R2; otherwise a prime n = 4099 would need a 4099×4099 matrix."""
 
 
 def factor_pair(n: int) -> tuple[int, int]:
@@ -31,8 +31,8 @@ def factor_pair(n: int) -> tuple[int, int]:
 
 
 def rotation_shape(n: int) -> tuple[int, int]:
-    """Sides of R1 and R2 for groups of n values: the factor pair of n, or of the nearest smaller number
-    whose factors are not larger than ``LARGEST_SIDE``."""
+    """Sizes of R1 and R2 for groups of n values: the factor pair of n, or of the nearest smaller number whose factors
+    are at most ``LARGEST_SIDE``."""
     for rotated in range(n, 0, -1):
         n1, n2 = factor_pair(rotated)
         if n2 <= max(LARGEST_SIDE, isqrt(n) + 1):
@@ -52,7 +52,7 @@ def random_orthogonal(n: int, generator: torch.Generator | None = None) -> Tenso
 def polar_factor(g: Tensor) -> Tensor:
     """The orthogonal matrix ``U Vᵀ`` nearest to ``G = U S Vᵀ``; it maximises ``tr(Gᵀ X)`` at the nuclear norm of G.
 
-    A rank-deficient or zero G has many: the SVD picks one that is orthogonal all the same.
+    A rank-deficient or zero G has many; the SVD picks one, which is still orthogonal.
     """
     u, _, vt = torch.linalg.svd(g)
     factor: Tensor = u @ vt
@@ -60,8 +60,8 @@ def polar_factor(g: Tensor) -> Tensor:
 
 
 def polish(r: Tensor) -> Tensor:
-    """One Newton–Schulz step ``R (3I − RᵀR)/2``: it squares what float32 left of ``RᵀR − I``, so that nothing builds up
-    over a thousand epochs."""
+    """One Newton–Schulz step ``R (3I − RᵀR)/2``.  It squares the float32 error of ``RᵀR − I``, so that the error does
+    not accumulate over a thousand epochs."""
     return 1.5 * r - 0.5 * r @ (r.mT @ r)
 
 
@@ -115,8 +115,8 @@ def optimise_rotation(w: Tensor, r1: Tensor, r2: Tensor, cycles: int = 3) -> tup
 
 
 def adjustable_weight(w: Tensor, r1: Tensor, r2: Tensor, alpha: Tensor, rotated_gradient: bool = True) -> Tensor:
-    """``w̃ = w + α (Rᵀw − w)`` (eq. 11): ∂w̃/∂w = (1 − α) I + α Rᵀ, the rotation stays in the gradient.  Without
-    ``rotated_gradient`` ∂w̃/∂w = (1 − α) I, as in the authors' release.
+    """``w̃ = w + α (Rᵀw − w)`` (eq. 11), with ∂w̃/∂w = (1 − α) I + α Rᵀ.  Without ``rotated_gradient`` it is
+    ∂w̃/∂w = (1 − α) I, as in the authors' release.
 
     ``w`` is (F, n); ``alpha`` is a scalar tensor, (F, 1), or any shape that broadcasts against it.
     """
@@ -127,7 +127,8 @@ def rotated_weight(
     w: Tensor, r1: Tensor | None, r2: Tensor | None, beta: Tensor | None, rotated_gradient: bool = True
 ) -> Tensor:
     """``w̃`` of each filter of ``w``, standardised: eq. 11 with ``α = |sin β|``, one β per filter or one for all.
-    Without β α is 1, without rotations w̃ is the standardised weight.  On a CPU one kernel each way."""
+    Without β, α is 1.  Without rotations, w̃ is the standardised weight.  On a CPU it is one kernel in each
+    direction."""
     if kernels.fusable(w) and w[0].numel() > 1:
         mixed, _, _ = kernels.rotated_weight(w, r1, r2, beta, rotated_gradient)
         return mixed  # type: ignore[no-any-return]
@@ -139,8 +140,8 @@ def rotated_weight(
 
 
 def standardise(w: Tensor) -> Tensor:
-    """Each filter minus its mean, over its unbiased standard deviation.  A constant filter becomes zeros, and a
-    filter of one value is divided by its magnitude: there is nothing else to compare it with."""
+    """Each filter minus its mean, divided by its unbiased standard deviation.  A constant filter becomes zeros, and a
+    filter with a single value is divided by its magnitude."""
     return rotated_weight(w, None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""A binarized weight.  Its signs and their scale travel apart: whoever computes with bits need not look for them."""
+"""A binarized weight, with its signs and their scale kept separate for kernels that compute with bits."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from rbnn.functional.filters import per_filter
 
 @dataclass(frozen=True)
 class ScaledSigns:
-    """The weight ``scale · signs``.  Both parts are differentiable, and the gradient of the weight goes to them by the
-    product rule; with ``soft`` it goes there, as it is, and the two are constants."""
+    """The weight ``scale · signs``.  Both parts are differentiable, and get the gradient of the weight by the product
+    rule.  With ``soft``, the gradient goes unchanged to ``soft``, and the two parts are constants."""
 
     signs: Tensor
     """±1, in the shape of the weight."""
@@ -26,10 +26,10 @@ class ScaledSigns:
         return made if self.soft is None else straight_through(made, self.soft)
 
     def of_height_one(self) -> "ScaledSigns":
-        """The weight of a signal (O, C, L) as one of pictures (O, C, 1, L)."""
+        """The weight for signals (O, C, L) as a weight for images (O, C, 1, L)."""
         return ScaledSigns(self.signs[:, :, None], self.scale, None if self.soft is None else self.soft[:, :, None])
 
 
 def as_tensor(weight: ScaledSigns | Tensor) -> Tensor:
-    """What ``Method.weight`` gave, as one tensor."""
+    """The result of ``Method.weight`` as one tensor."""
     return weight.product() if isinstance(weight, ScaledSigns) else weight

@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 def option_a(x: Tensor, stride: int, margin: int) -> Tensor:
     """Every ``stride``-th pixel, and ``margin`` channels of zeros on both sides.
 
-    Slicing and padding would do; their gradients come back in another memory order than the rest of the network's, and
-    bringing a whole batch back into order costs more than the shortcut itself.
+    Slicing and padding would work too, but their gradients have another memory order than the rest of the network, and
+    reordering a whole batch costs more than the shortcut itself.
     """
     return _OptionA.apply(x, stride, margin)  # type: ignore[no-untyped-call, no-any-return]
 

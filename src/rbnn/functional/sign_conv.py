@@ -2,9 +2,9 @@
 
     y = scale · (signs ⊛ sign(x)),   one scale per filter
 
-On a CPU both operands are packed into bits and the products counted; the signs never lie in memory as floats.
-Backward, the gradient of ``w`` and that of the signs have one real factor and one sign in every product, so that four
-of them are one look-up in a table of 16 sums (csrc/training/sign_conv.h).
+On a CPU both operands are packed into bits and the products are counted; the signs are never stored as floats.  In the
+backward pass every product has one real factor and one sign, so four products are one look-up in a table of 16 sums
+(csrc/training/sign_conv.h).
 """
 
 from dataclasses import replace
@@ -21,9 +21,9 @@ from rbnn.functional.unit_std import over_std
 
 Pair = tuple[int, int]
 LONGEST_ROW = 64
-"""Pixels of a padded row: its bits are one word."""
+"""Largest number of pixels of a padded row, whose bits are one word."""
 LANES = 8
-"""Channels come in whole vectors."""
+"""The number of channels must be a multiple of this."""
 IDENTITY = Tent(peak=1.0, slope=0.0, support=inf)
 
 
@@ -43,7 +43,8 @@ def sign_conv_possible(x: Tensor, signs: Tensor, binarization: Binarization, pad
 
 
 def sign_conv2d(x: Tensor, weight: ScaledSigns, binarization: Binarization, stride: Pair, padding: Pair) -> Tensor:
-    """``conv2d(binarization(x), weight)``, without bias, dilation or groups.  Ask :func:`sign_conv_possible` before."""
+    """``conv2d(binarization(x), weight)``, without bias, dilation or groups.  Check :func:`sign_conv_possible`
+    first."""
     last = x.is_contiguous(memory_format=torch.channels_last)
     if binarization.scaled:
         x, binarization = over_std(x), replace(binarization, scaled=False)

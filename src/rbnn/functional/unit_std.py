@@ -1,9 +1,9 @@
-"""Values over the standard deviation of their image, not centred: signs stay as they are, gradients of sign see z.
+"""Values divided by the standard deviation of their image, not centred.  Signs do not change; gradients of sign use z.
 
     z = x/σ,   σ = √(var + 1e-5),   var of all values of an image, unbiased
     dL/dx_j = dL/dz_j / σ − (x_j − mean)/((n − 1) σ³) · Σ_i dL/dz_i x_i
 
-The value of sign(z) is that of sign(x): an inference needs no statistics of the image.
+sign(z) equals sign(x), so inference needs no statistics of the image.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ def over_std(x: Tensor) -> Tensor:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """(images, values), in the order in which they lie in memory where that needs no copy."""
+    """(images, values), in memory order if that needs no copy."""
     last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
     return (x.permute(0, 2, 3, 1) if last else x).flatten(1)
 
