@@ -1,4 +1,4 @@
-"""How much a network may ask for: a file of a few hundred bytes could else take the afternoon."""
+"""The limit of a network's work; otherwise a file of a few hundred bytes could run for hours."""
 
 import os
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from rbnn.packed.operations import Buffer, Operation
 from rbnn.text import as_count
 
 MOST_WORK = 10**11
-"""For one picture, unless told otherwise: some fifty times what a ResNet-18 asks for at 224 × 224."""
+"""The default limit per image: about fifty times the work of a ResNet-18 at 224 × 224."""
 LEAST_WORK = 1 << 24
-"""What each operation counts for at least: that there are many of them costs, too."""
+"""The minimum that each operation counts, because a large number of operations is also work."""
 RESIZE_TAPS = 16
 """Pixels that one is made of, at most."""
 FUNCTIONS = {"softmax": 32, "standardize": 4, "activation": 16}
 """What a value costs where it is more than one multiply-add."""
 ENVIRONMENT = "RBNN_MOST_WORK"
-"""Names another limit."""
+"""The environment variable with another limit."""
 
 
 def work(graph: Graph) -> int:
@@ -27,7 +27,7 @@ def work(graph: Graph) -> int:
 
 
 def check_work(graph: Graph, most: float | None) -> None:
-    """Raises PackError where the graph asks for more than ``most``, else the environment's limit, else MOST_WORK."""
+    """Raises PackError if the graph needs more than ``most``, or the environment's limit, or MOST_WORK."""
     limit = _limit() if most is None else most
     if (wanted := work(graph)) > limit:
         raise PackError(

@@ -1,4 +1,4 @@
-"""Two forms of a network beside each other: how far they may be apart, and what is said of each operation."""
+"""The comparison of two forms of a network: the allowed differences, and the result for each operation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +20,12 @@ ANSWER_DIFFERENCE = 1e-3
 
 AVERAGES = ("mean", "avg_pool", "adaptive_avg_pool")
 FLOAT_STEP = 2.0**-24
-"""By so much others, who average in float32, may round at each addition; the engine averages in double."""
+"""Rounding error per addition of programs that average in float32; the engine averages in double."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One operation beside its counterpart."""
+    """One operation compared with its counterpart."""
 
     name: str
     kind: str
@@ -33,7 +33,7 @@ class Compared:
     """Largest difference of its float values, relative to the largest value of the picture."""
     signs: int
     near_ties: int
-    """Signs that differ, each where the value nearly is the threshold."""
+    """Number of signs that differ, each with a value within rounding of the threshold."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Comparison:
     operations: list[Compared]
     images: int
     images_with_near_ties: int
-    """Images in which a sign differs when the network runs by itself."""
+    """Number of images in which a sign differs when the network runs as a whole."""
     answer_difference: float
-    """Largest difference of the answers, over the other images."""
+    """Largest difference of the outputs, over the other images."""
 
 
 def average_rounds(graph: Graph, operation: Operation) -> float:
-    """How far one in float32 may be from the exact average, relative to the largest value."""
+    """How much an average in float32 may differ from the exact one, relative to the largest value."""
     if operation.kind not in AVERAGES:
         return 0.0
     before, after = graph.buffers[operation.inputs["x"]].shape, graph.buffers[operation.outputs["float"]].shape

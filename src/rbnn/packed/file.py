@@ -1,6 +1,6 @@
 """The ``.rbnn`` file: a safetensors container with the graph as JSON in it (docs/format.md).
 
-Nothing in a file is executed, and nothing is believed: a file that is not exactly right gives a PackError.
+Nothing in a file is executed, and nothing is trusted: a file that is not exactly right gives a PackError.
 """
 
 import hashlib
@@ -29,25 +29,25 @@ from rbnn.text import quoted, shorten
 
 VERSION = 4
 DTYPES = {"F32": np.float32, "I32": np.int32, "I8": np.int8, "U8": np.uint8}
-"""What tensors may be, by their names in the file."""
+"""The allowed dtypes of tensors, by their names in the file."""
 LARGEST_FILE = 4 << 30
-"""Bytes; a network's weights fill at most half of it."""
+"""In bytes; a network's weights fill at most half of it."""
 LARGEST_GRAPH = 1 << 24
-"""Characters of the graph and of the list of tensors, once they are decompressed: tens of thousands of operations."""
+"""In characters, for the decompressed graph and list of tensors: tens of thousands of operations."""
 MOST_SIDES = 4
 """Of a tensor."""
 NOT_ONE = "not a packed network, or only a part of one: copy or export it again"
 
 
 def write(graph: Graph, path: str | Path) -> None:
-    """Checks the graph and writes it: all of it or nothing, also when the power fails."""
+    """Check the graph and write it, completely or not at all, even if the power fails."""
     graph.check()
     data = encode(_to_json(graph), graph.tensors)
     write_whole(Path(path), lambda file: file.write(data))
 
 
 def encode(text: str, tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """A file of the present version: the same bytes for the same network."""
+    """A file of the current version; the same network gives the same bytes."""
     # The widest numbers first, so that all lie where their size divides their place.
     ordered = sorted(tensors.items(), key=lambda item: -item[1].itemsize)
     letters = {np.dtype(kind): letter for letter, kind in DTYPES.items()}
@@ -67,7 +67,7 @@ def encode(text: str, tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def read(path: str | Path) -> Graph:
-    """The graph of a packed file, checked."""
+    """The checked graph of a packed file."""
     path = Path(path)
     try:
         graph = parse(_bytes(path))
@@ -77,7 +77,7 @@ def read(path: str | Path) -> Graph:
 
 
 def _bytes(path: Path) -> bytes:
-    """All of it, in memory: a mapping would end the process when somebody else cuts the file."""
+    """The whole file in memory.  A memory map would crash the process if the file is truncated meanwhile."""
     if not path.is_file():
         raise PackError("no such file")
     try:
@@ -94,7 +94,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def parse(data: bytes) -> Graph:
-    """The graph of a packed file that is in memory, checked."""
+    """The checked graph of a packed file in memory."""
     try:
         stored = deserialize(data)  # type: ignore[no-untyped-call]
         metadata = _metadata(data)
@@ -120,7 +120,7 @@ def _metadata(data: bytes) -> dict[str, str]:
 
 
 def _json(text: str | bytes) -> Any:
-    """JSON in which no field is there twice: readers would differ in which of them counts."""
+    """JSON without duplicate fields, because readers differ in which one counts."""
 
     def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)
@@ -159,7 +159,7 @@ def _unpacked(stored: dict[str, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
 
 
 def _inflated(data: bytes) -> str:
-    """Never more than ``LARGEST_GRAPH``, whatever the bytes say."""
+    """Decompress to at most ``LARGEST_GRAPH``, whatever the bytes claim."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(data, LARGEST_GRAPH)

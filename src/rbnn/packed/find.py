@@ -10,12 +10,12 @@ SUFFIX = ".rbnn"
 
 
 def named_file(net: Path) -> Path:
-    """NET as a path: a pretrained network's name stands for its packed file."""
+    """NET as a path; the name of a pretrained network is replaced by its packed file."""
     return pretrained.path(str(net)) if str(net) in pretrained.names() and not net.exists() else net
 
 
 def find_net(net: Path) -> Path:
-    """The same, where NET must be there; said before anything is imported that only a checkpoint needs."""
+    """The same, but NET must exist.  This is checked before importing anything that only a checkpoint needs."""
     path = named_file(net)
     try:
         path.lstat()
@@ -33,7 +33,7 @@ def find_net(net: Path) -> Path:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether NET is a packed file, by its name or, where somebody renamed it, by its first bytes."""
+    """Whether NET is a packed file, by its name or, if it was renamed, by its first bytes."""
     if path.suffix == SUFFIX:
         return True
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""A packed network in memory: buffers and the operations that run on them, one after the other."""
+"""A packed network in memory: buffers and the sequence of operations on them."""
 
 import itertools
 from collections.abc import Callable, Container
@@ -26,19 +26,19 @@ from rbnn.text import LONGEST_QUOTE, quoted, shorten
 
 LARGEST_MEAN = 1e6
 SMALLEST_STD = 1e-30
-"""(1 + 10⁶) / 10⁻³⁰ < 3.4 · 10³⁸: whatever the picture, normalised it is finite in float32."""
+"""(1 + 10⁶) / 10⁻³⁰ < 3.4 · 10³⁸, so every normalised image is finite in float32."""
 
 
 MOST_ANSWERS, DEEPEST_ANSWER = 256, 8
 MOST_INPUTS = 64
 
 Answer: TypeAlias = "str | list[Answer] | dict[str, Answer]"
-"""A buffer, or several in lists and under names, as the network returned its tensors."""
+"""A buffer, or several buffers in lists and dictionaries, nested as the network returned its tensors."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """What the network takes: a buffer, and how pictures are normalised before they enter it."""
+    """The input of the network: a buffer, and the normalisation of images."""
 
     buffer: str
     mean: tuple[float, ...] = ()
@@ -82,11 +82,11 @@ class Graph:
 
     @property
     def outputs(self) -> list[str]:
-        """The buffers that the network answers with, each once."""
+        """The output buffers of the network, each once."""
         return list(dict.fromkeys(answer_buffers(self.output)))
 
     def only_output(self, who: str) -> str:
-        """The network's output; ConfigError where it has several, which ``who`` does not take."""
+        """The network's output; ConfigError if it has several, which ``who`` does not take."""
         if not isinstance(self.output, str):
             raise ConfigError(f"the network has {len(self.outputs)} outputs, but {who}: use rbnn.Session")
         return self.output
@@ -208,7 +208,7 @@ class Graph:
 
 
 def answer_buffers(answer: Answer) -> list[str]:
-    """Every buffer of an answer, in order."""
+    """All buffers of an output, in order."""
     if isinstance(answer, str):
         return [answer]
     return [name for each in (answer if isinstance(answer, list) else answer.values()) for name in answer_buffers(each)]
@@ -244,7 +244,7 @@ def _check_answer(answer: Answer, depth: int) -> None:
 
 
 def unused(name: str, names: Container[str]) -> str:
-    """``name``, or with a number behind it where that is taken: a module may be called twice."""
+    """``name``, with a number appended if it is taken, because a module may be called twice."""
     numbered = (f"{name}.{count}" for count in itertools.count(2))
     return name if name not in names else next(each for each in numbered if each not in names)
 

@@ -1,10 +1,10 @@
-"""How large everything in a packed network may be."""
+"""Size limits of a packed network."""
 
 LARGEST_SIDE = 1 << 14
 LARGEST_CHANNELS = 1 << 20
 LARGEST_BUFFER = 1 << 27
 LARGEST_NETWORK = 1 << 28
-"""Values of all buffers: they are declared and not stored, so that a small file could else ask for all memory."""
+"""Values of all buffers.  They are declared but not stored, so otherwise a small file could take all memory."""
 LARGEST_STEP = 255
 LARGEST_PADDING = 1024
 LARGEST_INT8_TAPS = 1 << 16

@@ -1,4 +1,4 @@
-"""What a network answers that does not classify, as files: arrays, and maps of classes as pictures."""
+"""Writes the outputs of a network that is not a classifier to files: arrays, and maps of classes as images."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ MOST_CLASSES = 256
 
 
 def named(answer: Any, name: str = "") -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Every array of an answer, by where it is: ``out``, ``maps.0``; ``answer`` where it is the only one."""
+    """Every array of an output by its path, such as ``out`` or ``maps.0``; ``answer`` if it is the only one."""
     if isinstance(answer, np.ndarray):
         yield name or "answer", answer
         return
@@ -44,7 +44,7 @@ def save(answer: Any, directory: Path, stem: str) -> list[Path]:
 
 
 def _plain(name: str) -> str:
-    """A name out of a file as a part of another file's name: it leads nowhere else, and is no argument of ``savez``."""
+    """A name from a file as a part of another file's name.  It cannot be a path or an argument of ``savez``."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:LONGEST_NAME]
     return f"{plain}_" if plain == "file" else plain
 

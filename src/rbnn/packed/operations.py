@@ -1,4 +1,4 @@
-"""The operations of a packed network and the rules that each obeys.
+"""The operations of a packed network and their rules.
 
 docs/format.md describes each kind; the table ``KINDS`` is the same list for the machine.
 """
@@ -170,10 +170,10 @@ KINDS: dict[str, Kind] = {
 
 
 def check(site: Site, written: set[str]) -> None:
-    """Raises PackError unless the operation is right where it stands; ``written``: the buffers so far."""
+    """Raises PackError unless the operation is valid at its place; ``written`` are the buffers so far."""
     operation = site.operation
     if operation.kind not in KINDS:
-        raise site.fail(f"unknown kind, known are {', '.join(KINDS)}")
+        raise site.fail(f"unknown kind, expected one of {', '.join(KINDS)}")
     kind = KINDS[operation.kind]
     inputs = kind.inputs
     if operation.kind == "concat":

@@ -22,7 +22,7 @@ Inputs = dict[str, Array]
 
 
 def run(graph: Graph, images: Array | Sequence[Array]) -> Any:
-    """The network's answer to ``images`` (N, C, H, W): an array, or one for each input."""
+    """The network's output for ``images`` (N, C, H, W): an array, or one for each input."""
     buffers = run_all(graph, images)
     return graph.answered(lambda name: buffers[name].transpose(0, 3, 1, 2))
 
@@ -91,7 +91,7 @@ def unpack(bits: Array, channels: int) -> Array:
 def _windows(
     x: Array, attributes: dict[str, Any], fill: float, default_stride: tuple[int, int] = (1, 1)
 ) -> list[Array]:
-    """The picture that each tap of the kernel sees, (N, H', W', C), tap after tap, row by row."""
+    """The picture that each tap of the kernel sees, (N, H', W', C), row by row."""
     (kh, kw), (sh, sw) = attributes["kernel"], attributes.get("stride", default_stride)
     (ph, pw), (dh, dw) = attributes.get("padding", (0, 0)), attributes.get("dilation", (1, 1))
     ceil = attributes.get("ceil", False)
@@ -197,7 +197,7 @@ def avg_pool(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 
 def max_pool_bits(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    """Maximum of signs; of inverted channels the minimum."""
+    """The maximum of signs; the minimum for inverted channels."""
     turn = -unpack(tensors["invert"], x.shape[3]) if "invert" in tensors else np.float32(1)
     return np.asarray(max_pool(x * turn, {}, attributes) * turn)
 

@@ -1,4 +1,4 @@
-"""What the engine runs: a network planned for one size of pictures, and the plans that a session keeps."""
+"""Networks compiled for one image size, and the plans that a session keeps."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Plan:
-    """A network for pictures of one size, compiled."""
+    """A network compiled for images of one size."""
 
     graph: Graph
     program: Any
@@ -37,12 +37,12 @@ class Plan:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The buffers that the network answers with."""
+        """The output buffers of the network."""
         return self.graph.outputs
 
     @cached_property
     def answer_bytes(self) -> int:
-        """Of the answers to one picture."""
+        """Bytes of the outputs for one image."""
         return 4 * sum(prod(self.graph.buffers[name].shape) for name in self.outputs)
 
 

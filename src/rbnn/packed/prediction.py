@@ -1,4 +1,4 @@
-"""From pictures to names of classes, by what a packed network says about its pictures."""
+"""From images to class names, with the normalisation and the classes of a packed network."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from PIL import Image
 
 AT_ONCE = 64
-"""Pictures that are in memory as floats at the same time."""
+"""Number of images that are in memory as floats at the same time."""
 
 Picture: TypeAlias = "str | Path | bytes | Image.Image | NDArray[Any]"
-"""A picture file or its bytes; a PIL image or uint8 array (H, W) or (H, W, C), of any size; or a float32 array that the
-network takes as it is: (C, H, W), normalised."""
+"""An image file or its bytes; a PIL image or uint8 array (H, W) or (H, W, C), of any size; or a normalised float32
+array (C, H, W)."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A class and how likely it is."""
+    """A class and its probability."""
 
     name: str
     index: int
@@ -39,21 +39,21 @@ class Ranked:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """What a network sees in one picture."""
+    """The prediction for one image."""
 
     classes: tuple[str, ...]
-    """Names; ``class 0`` and so on where the file has none."""
+    """Names of the classes; ``class 0`` and so on if the file has none."""
     probabilities: NDArray[np.float64]
-    """One for each class; they add up to 1."""
+    """One probability per class; they add up to 1."""
 
     def top(self, count: int = 5) -> list[Ranked]:
-        """The likeliest classes, the first of equals first."""
+        """The most likely classes; ties are in the order of the classes."""
         order = np.argsort(-self.probabilities, kind="stable")[:count]
         return [Ranked(self.classes[i], int(i), float(self.probabilities[i])) for i in order]
 
     @property
     def name(self) -> str:
-        """The likeliest class."""
+        """The most likely class."""
         return self.top(1)[0].name
 
     @property
@@ -63,7 +63,7 @@ class Prediction:
 
     @property
     def probability(self) -> float:
-        """How likely it is."""
+        """Its probability."""
         return self.top(1)[0].probability
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class Prediction:
 def predictions(
     graph: Graph, answer: Callable[[NDArray[np.float32]], NDArray[np.float32]], pictures: Sequence[Picture], called: str
 ) -> Iterator[Prediction]:
-    """Each picture's classes.  ``answer`` runs the network, ``called`` is its name in complaints."""
+    """The classes of each image.  ``answer`` runs the network, ``called`` is its name in error messages."""
     from rbnn.data import preprocess  # it brings Pillow, which takes time to import
 
     graph.only_input("a prediction is made from one picture")
@@ -152,11 +152,11 @@ def _nearest_side(side: int, step: int, own: int) -> int:
 
 
 def one_input(shape: tuple[int, int, int]) -> str:
-    """What (channels, height, width) is: a picture, a signal or a vector."""
+    """Describe (channels, height, width) as an image, a signal or a vector."""
     channels, height, width = shape
     if height == 1:
         return f"one vector of {channels} numbers" if width == 1 else f"one signal of {as_shape((channels, width))}"
-    return f"one picture of {as_shape(shape)}"
+    return f"one image of {as_shape(shape)}"
 
 
 def picture_side(graph: Graph, called: object) -> int:
@@ -178,7 +178,7 @@ def _square_side(graph: Graph, called: object) -> int:
 
 
 def classifies(graph: Graph) -> bool:
-    """Whether the network answers with one number for each class, and not with maps or several tensors."""
+    """Whether the network returns one number per class, and not maps or several tensors."""
     return isinstance(graph.output, str) and graph.buffers[graph.output].shape[:2] == (1, 1)
 
 

@@ -1,4 +1,4 @@
-"""Packed networks that come with rbnn, by name, each with a card that says what it is and how good."""
+"""Packed networks that come with rbnn, by name, each with a card that describes it and its accuracy."""
 
 import tomllib
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Any
 from rbnn.errors import UnknownName
 
 FOLDER = Path(__file__).resolve().parents[1] / "pretrained"
-"""``NAME.rbnn``; ``NAME.toml``, its card; ``NAME.norms``, the statistics of its batch norms, for going on training."""
+"""``NAME.rbnn``; its card ``NAME.toml``; and ``NAME.norms``, its batch statistics, for further training."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a network was trained on, by which command, how good it is and where it ends."""
+    """What a network was trained on, with which command, its accuracy and its limits."""
 
     summary: str
     """One line: network, method, data."""
@@ -26,7 +26,7 @@ class Card:
     data: str
     """Data set that it was trained on and is evaluated on."""
     command: str
-    """What repeats the training."""
+    """The command that repeats the training."""
     epochs: int
     seed: int
     checkpoint_top1: float
@@ -34,7 +34,7 @@ class Card:
     packed_top1: float
     """Accuracy of the packed file on the test set, in percent."""
     speed: str
-    """Time for a picture, and on what machine."""
+    """Time per image, and the machine."""
     limits: str
     """What it is not good for."""
 
@@ -45,7 +45,7 @@ def names() -> list[str]:
 
 
 def path(name: str) -> Path:
-    """The packed file of the network called ``name``."""
+    """The packed file of the network ``name``."""
     if name not in names():
         raise UnknownName("pretrained network", name, names())
     return FOLDER / f"{name}.rbnn"
@@ -58,5 +58,5 @@ def norms(name: str) -> Path:
 
 
 def card(name: str) -> Card:
-    """The card of the network called ``name``."""
+    """The card of the network ``name``."""
     return Card(**tomllib.loads(path(name).with_suffix(".toml").read_text(encoding="utf-8")))

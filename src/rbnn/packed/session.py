@@ -1,4 +1,4 @@
-"""A packed network, loaded and ready to answer."""
+"""A packed network, loaded and ready to run."""
 
 import operator
 import os
@@ -20,7 +20,7 @@ from rbnn.packed.sizes import in_words
 from rbnn.text import as_shape, as_size, listed, plural, quoted
 
 LARGEST_ANSWER = 4 << 30
-"""Bytes of all answers of a call."""
+"""Limit of the bytes of all outputs of a call."""
 
 
 class Session:
@@ -39,7 +39,7 @@ class Session:
     ``close()`` frees its memory at once.
 
     ``kernels`` names an instruction set; the default is the best one that the machine supports.  ``most_work`` limits
-    the multiply-adds per image that a file may ask for (``rbnn.packed.budget``).  Ctrl-C interrupts a call.
+    the multiply-adds per image of a network (``rbnn.packed.budget``).  Ctrl-C interrupts a call.
     """
 
     def __init__(
