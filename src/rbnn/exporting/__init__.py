@@ -123,9 +123,7 @@ def packed(
     if free_size:
         graph = freed(graph, draft.factors, examples.first, lambda others: _at(model, others, rounding, contract))
     before = values_in(traced.unprepared, Tensor)
-    other = [
-        first.flatten(1).argmax(1) != then.flatten(1).argmax(1) for first, then in zip(before, answers, strict=True)
-    ]
+    other = [_largest_answer(first) != _largest_answer(then) for first, then in zip(before, answers, strict=True)]
     changed = int(torch.stack(other).any(0).sum())
     return Packed(graph, comparison, changed)
 
@@ -150,6 +148,11 @@ def pack(model: nn.Module, images: Tensor | Examples, rounding: Rounding) -> tup
     rounding.apply(draft)
     use_thresholds(draft)
     return draft, traced
+
+
+def _largest_answer(value: Tensor) -> Tensor:
+    """Where the largest number of each picture's answer stands."""
+    return value.reshape(len(value), -1).argmax(1)
 
 
 def _finite(value: Tensor) -> bool:

@@ -10,6 +10,8 @@ from rbnn.packed.operations import Shape
 
 LARGEST = 2.9e38
 """The end of a clamp that has none."""
+STEEP = 1e38
+"""A factor that takes every float32 but the very smallest beyond 1."""
 
 
 def _activation(call: Call, x: Place, *words: Any) -> str:
@@ -105,6 +107,49 @@ def absolute(call: Call, x: Place) -> str:
 
 def exp(call: Call, x: Place) -> str:
     return _activation(call, x, "exp")
+
+
+def _of_parts(call: Call, x: Place, *steps: tuple[str, list[Any]]) -> str:
+    """Activations and affines one after the other; torch has nothing in between."""
+    buffer, shape = x.buffer, call.shape_of(x.value)
+    for index, (kind, numbers) in enumerate(steps):
+        last = index == len(steps) - 1
+        named: dict[str, Any] = {} if last else {"shape": shape, "part": f".{index}"}
+        if kind == "affine":
+            scale, shift = (np.full(shape[2], float(each)) for each in numbers)
+            buffer = call.write("affine", {"x": buffer}, {"scale": scale, "shift": shift}, **named)
+        else:
+            buffer = call.write("activation", {"x": buffer}, attributes={"activation": [kind, *numbers]}, **named)
+    return buffer
+
+
+def celu(call: Call, x: Place, alpha: float = 1.0, inplace: bool = False) -> str:
+    """``α elu(x/α)``."""
+    return _of_parts(call, x, ("affine", [1 / alpha, 0]), ("elu", [1.0]), ("affine", [alpha, 0]))
+
+
+def rrelu(
+    call: Call, x: Place, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> str:
+    if training:
+        raise call.fail("it is random in evaluation mode: pass training=self.training")
+    return leaky_relu(call, x, (lower + upper) / 2)
+
+
+def logsigmoid(call: Call, x: Place) -> str:
+    """``−softplus(−x)``."""
+    return _of_parts(call, x, ("affine", [-1, 0]), ("softplus", [1.0, 20.0]), ("affine", [-1, 0]))
+
+
+def threshold(call: Call, x: Place, threshold: float, value: float, inplace: bool = False) -> str:
+    if threshold != value:
+        raise call.fail("its value must be its threshold: else a small step of x is a large one behind it")
+    return clamp_min(call, x, float(threshold))
+
+
+def sign(call: Call, x: Place) -> str:
+    """−1, 0 or 1: values up to 1, so much larger that whatever is not 0 is beyond 1."""
+    return _of_parts(call, x, ("hardtanh", [-1.0, 1.0]), ("affine", [STEEP, 0]), ("hardtanh", [-1.0, 1.0]))
 
 
 def power(call: Call, x: Place, exponent: Any, shape: Shape | None = None, part: str = "") -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rbnn.exporting.draft import Array
 from rbnn.exporting.handlers import affine, linear
-from rbnn.exporting.shapes import made_whole, reshaped
+from rbnn.exporting.shapes import cut, joined, made_whole, reshaped
 from rbnn.exporting.traced_call import Call, Place
 
 
@@ -90,14 +90,58 @@ def matmul(call: Call, a: Any, b: Any) -> str:
         raise call.fail(
             "both matrices must depend on the input, or the right one must be a constant with two dimensions"
         )
-    if a.value.dim() == 4:
+    if a.value.dim() == 4 and a.value.shape[1] == b.value.shape[1]:
         return call.write("matmul", {"a": a.buffer, "b": b.buffer})
-    if a.value.dim() != 3:
-        raise call.fail("matrices must be (N, rows, columns) or (N, heads, rows, columns)")
-    left, right = (reshaped(call, each, each.value[:, None], f".{side}") for each, side in ((a, "left"), (b, "right")))
-    product = call.result[:, None]
+    if a.value.dim() < 3 or a.value.shape[1:-2] != b.value.shape[1:-2]:
+        raise call.fail(
+            "matrices must be (N, rows, columns) or (N, heads, rows, columns), with as many heads on both sides"
+        )
+
+    def of_heads(value: Tensor) -> Tensor:
+        return value.reshape(len(value), -1, *value.shape[-2:])
+
+    left, right = (reshaped(call, each, of_heads(each.value), f".{side}") for each, side in ((a, "left"), (b, "right")))
+    product = of_heads(call.result)
     made = call.write("matmul", {"a": left, "b": right}, value=product, part=".product")
     return reshaped(call, Place(made, product), call.result)
+
+
+def softsign(call: Call, x: Place) -> str:
+    """``x/(1 + |x|)``."""
+    shape = call.shape_of(x.value)
+    size = call.write("activation", {"x": x.buffer}, attributes={"activation": ["abs"]}, shape=shape, part=".abs")
+    ones = np.ones(shape[2])
+    more = call.write("affine", {"x": size}, {"scale": ones, "shift": ones}, shape=shape, part=".more")
+    return call.write("divide", {"a": x.buffer, "b": more})
+
+
+def tanhshrink(call: Call, x: Place) -> str:
+    """``x − tanh x``."""
+    value = x.value.tanh()
+    bent = call.write("activation", {"x": x.buffer}, attributes={"activation": ["tanh"]}, value=value, part=".tanh")
+    return sub(call, x, Place(bent, value))
+
+
+def softshrink(call: Call, x: Place, lambd: float = 0.5) -> str:
+    """``x`` minus what a clamp to ±λ leaves of it."""
+    value = x.value.clamp(-lambd, lambd)
+    ends = {"activation": ["hardtanh", -float(lambd), float(lambd)]}
+    inner = call.write("activation", {"x": x.buffer}, attributes=ends, value=value, part=".inner")
+    return sub(call, x, Place(inner, value))
+
+
+def glu(call: Call, x: Place, dim: int = -1) -> str:
+    """The first half, times the sigmoid of the second."""
+    dim %= x.value.dim()
+    half = x.value.shape[dim] // 2
+    first, second = (
+        cut(call, x, {dim: span}, part) for span, part in ((range(half), ".first"), (range(half, 2 * half), ".second"))
+    )
+    attributes = {"activation": ["sigmoid"]}
+    gate = call.write(
+        "activation", {"x": second.buffer}, attributes=attributes, value=second.value.sigmoid(), part=".gate"
+    )
+    return _two(call, "multiply", first, Place(gate, second.value))
 
 
 def _two(call: Call, kind: str, a: Place, b: Place) -> str:
@@ -111,25 +155,42 @@ def _two(call: Call, kind: str, a: Place, b: Place) -> str:
 
 def _of_many_dimensions(call: Call, kind: str, places: list[Place]) -> str:
     """Of five dimensions and more: those between the second and the last become two sides, such that each is repeated
-    as a whole or not at all."""
+    as a whole or not at all; where there is no such way, sides of 1 are repeated before."""
     shapes = [tuple(each.value.shape) for each in places]
-    middles, ends = [shape[2:] for shape in shapes], [shape[1] for shape in shapes]
+    at = _where_to_part([shape[2:] for shape in shapes])
+    while at is None:
+        smaller = min(range(2), key=lambda index: places[index].value.numel())
+        short = [dim for dim in range(1, len(shapes[0])) if shapes[smaller][dim] < shapes[1 - smaller][dim]]
+        if not short:
+            smaller = 1 - smaller
+            short = [dim for dim in range(1, len(shapes[0])) if shapes[smaller][dim] < shapes[1 - smaller][dim]]
+        places[smaller] = _repeated(call, places[smaller], short[0], shapes[1 - smaller][short[0]], f".repeat{smaller}")
+        shapes = [tuple(each.value.shape) for each in places]
+        at = _where_to_part([shape[2:] for shape in shapes])
+    sides = [(prod(shape[2 : 2 + at]), prod(shape[2 + at :]), shape[1]) for shape in shapes]
+    order = {"order": "hwc"}
+    views = [
+        call.write("reshape", {"x": each.buffer}, attributes=order, shape=shape, part=f".view{index}")
+        for index, (each, shape) in enumerate(zip(places, sides, strict=True))
+    ]
+    high, wide, deep = (max(both) for both in zip(*sides, strict=True))
+    made = call.write(kind, {"a": views[0], "b": views[1]}, shape=(high, wide, deep), part=".both")
+    return call.write("reshape", {"x": made}, attributes=order)
+
+
+def _where_to_part(middles: list[tuple[int, ...]]) -> int | None:
+    """After how many of these dimensions the first side ends."""
     for at in range(len(middles[0]) + 1):
-        sides = [(prod(middle[:at]), prod(middle[at:]), end) for middle, end in zip(middles, ends, strict=True)]
-        whole = all(
-            part[0] == part[1] or 1 in map(prod, part)
-            for part in ([middle[:at] for middle in middles], [middle[at:] for middle in middles])
-        )
-        if whole:
-            order = {"order": "hwc"}
-            views = [
-                call.write("reshape", {"x": each.buffer}, attributes=order, shape=shape, part=f".view{index}")
-                for index, (each, shape) in enumerate(zip(places, sides, strict=True))
-            ]
-            shape = tuple(max(both) for both in zip(*sides, strict=True))
-            made = call.write(kind, {"a": views[0], "b": views[1]}, shape=shape, part=".both")
-            return call.write("reshape", {"x": made}, attributes=order)
-    raise call.fail(f"shapes {shapes[0]} and {shapes[1]} cannot be combined")
+        parts = [middle[:at] for middle in middles], [middle[at:] for middle in middles]
+        if all(part[0] == part[1] or 1 in map(prod, part) for part in parts):
+            return at
+    return None
+
+
+def _repeated(call: Call, x: Place, dim: int, count: int, part: str) -> Place:
+    sides = [count if each == dim else 1 for each in range(x.value.dim())]
+    value = x.value.repeat(*sides)
+    return Place(joined(call, [x] * count, dim, value, f"{part}.{dim}"), value)
 
 
 def _with_constant(call: Call, x: Place, term: Any, scale: float = 1.0) -> str:
@@ -144,7 +205,8 @@ def _with_constant(call: Call, x: Place, term: Any, scale: float = 1.0) -> str:
 def _full(call: Call, x: Place, term: Any) -> Tensor:
     """A constant in as many dimensions as x has, the batch's 1."""
     tensor = torch.as_tensor(term)
-    if tuple(call.result.shape) != tuple(x.value.shape):
+    same = tuple(call.result.shape) == tuple(x.value.shape)
+    if not same and (x.value.dim() > 4 or call.result.dim() != x.value.dim()):
         raise call.fail(f"a constant of the shape {tuple(tensor.shape)} would enlarge {tuple(x.value.shape)}")
     tensor = tensor.reshape(*[1] * (x.value.dim() - tensor.dim()), *tensor.shape)
     if not bool((tensor == tensor[:1]).all()):
@@ -155,6 +217,8 @@ def _full(call: Call, x: Place, term: Any) -> Tensor:
 def _per_channel(call: Call, x: Place, term: Any) -> Array | None:
     """One number per channel, if a constant is that, also one that was expanded to the size of x."""
     tensor = _full(call, x, term)
+    if tuple(call.result.shape) != tuple(x.value.shape):
+        return None
     corner: Any = (..., *[slice(1)] * (tensor.dim() - 2))
     first = tensor[corner]
     if not bool((tensor == first).all()):
@@ -165,6 +229,9 @@ def _per_channel(call: Call, x: Place, term: Any) -> Array | None:
 
 def _constant_picture(call: Call, x: Place, term: Any, part: str = "") -> str:
     tensor = _full(call, x, term)
+    middle = tensor.shape[2:-1]
+    if x.value.dim() > 4 and set(middle) != {1}:  # one side here: repeated as a whole or not at all
+        tensor = tensor.expand(-1, -1, *x.value.shape[2:-1], -1)
     height, width, channels = call.shape_of(tensor)
     values = call.array(tensor).reshape(channels, height, width).transpose(1, 2, 0)
     return call.write("constant", {}, {"value": values}, shape=(height, width, channels), part=f"{part}.constant")

@@ -6,9 +6,12 @@ from torch import nn
 
 from rbnn.exporting import activations as a
 from rbnn.exporting import arithmetic as m
+from rbnn.exporting import comparisons as k
 from rbnn.exporting import handlers as o
+from rbnn.exporting import products as p
 from rbnn.exporting import reductions as r
 from rbnn.exporting import resizing as z
+from rbnn.exporting import selections as c
 from rbnn.exporting import shapes as s
 from rbnn.exporting.traced_call import Handler
 from rbnn.models import Join, OptionA, RPReLU
@@ -28,8 +31,8 @@ MODULES: dict[type[nn.Module], Handler] = {
     nn.LeakyReLU: a.leaky_relu,
     nn.Sigmoid: a.sigmoid,
     nn.Hardswish: a.hardswish,
-    nn.MaxPool1d: o.max_pool,
-    nn.MaxPool2d: o.max_pool,
+    nn.MaxPool1d: k.max_pool_module,
+    nn.MaxPool2d: k.max_pool_module,
     nn.AvgPool1d: o.avg_pool,
     nn.AvgPool2d: o.avg_pool,
     nn.AdaptiveAvgPool1d: o.adaptive_avg_pool,
@@ -56,25 +59,34 @@ FUNCTIONS: dict[str, Handler] = {
     "conv_transpose1d": z.conv_transpose, "conv_transpose2d": z.conv_transpose,
     "group_norm": r.group_norm, "instance_norm": r.instance_norm, "layer_norm": r.layer_norm,
     "local_response_norm": r.local_response_norm, "normalize": r.normalize, "norm": r.norm, "vector_norm": r.norm,
-    "softmax": r.softmax, "log_softmax": r.log_softmax,
+    "softmax": r.softmax, "log_softmax": r.log_softmax, "softmin": r.softmin,
     "hardtanh": a.hardtanh, "clamp": a.clamp, "clip": a.clamp, "clamp_min": a.clamp_min, "clamp_max": a.clamp_max,
     "relu": a.relu, "relu6": a.relu6, "leaky_relu": a.leaky_relu, "prelu": a.prelu, "sigmoid": a.sigmoid,
     "hardswish": a.hardswish, "abs": a.absolute, "elu": a.elu, "selu": a.selu, "gelu": a.gelu,
     "silu": a.silu, "softplus": a.softplus, "tanh": a.tanh, "hardsigmoid": a.hardsigmoid, "mish": a.mish, "exp": a.exp,
-    "pow": a.power, "sqrt": a.sqrt, "rsqrt": a.rsqrt, "square": a.square, "reciprocal": a.reciprocal,
+    "celu": a.celu, "rrelu": a.rrelu, "logsigmoid": a.logsigmoid, "log_sigmoid": a.logsigmoid, "sign": a.sign,
+    "threshold": a.threshold, "_threshold": a.threshold, "hardshrink": k.hardshrink, "where": k.where,
+    "gt": k.greater, "greater": k.greater, "lt": k.less, "less": k.less, "ge": k.greater_equal, "le": k.less_equal,
+    "greater_equal": k.greater_equal, "less_equal": k.less_equal, "masked_fill": k.masked_fill,
+    "softsign": m.softsign, "tanhshrink": m.tanhshrink, "softshrink": m.softshrink,
+    "glu": m.glu, "pow": a.power, "sqrt": a.sqrt, "rsqrt": a.rsqrt, "square": a.square, "reciprocal": a.reciprocal,
     "max_pool1d": o.max_pool, "max_pool2d": o.max_pool, "avg_pool1d": o.avg_pool, "avg_pool2d": o.avg_pool,
     "adaptive_avg_pool1d": o.adaptive_avg_pool, "adaptive_avg_pool2d": o.adaptive_avg_pool,
     "adaptive_max_pool1d": o.adaptive_max_pool, "adaptive_max_pool2d": o.adaptive_max_pool,
+    "max_pool2d_with_indices": k.max_pool_with_indices, "max_unpool2d": k.max_unpool,
     "lp_pool1d": o.lp_pool, "lp_pool2d": o.lp_pool,
     "mean": r.mean, "sum": r.total, "var": r.var, "std": r.std,
+    "var_mean": r.var_mean, "std_mean": r.var_mean, "logsumexp": r.logsumexp,
     "amax": r.amax, "amin": r.amin, "max": r.largest, "min": r.smallest,
     "add": m.add, "radd": m.add, "sub": m.sub, "subtract": m.sub, "rsub": m.rsub, "neg": m.neg, "negative": m.neg,
     "mul": m.mul, "rmul": m.mul, "multiply": m.mul, "div": m.div, "divide": m.div, "true_divide": m.div,
     "truediv": m.div, "rtruediv": m.rdiv, "rdiv": m.rdiv, "maximum": m.maximum, "minimum": m.minimum,
-    "matmul": m.matmul, "bmm": m.matmul, "scaled_dot_product_attention": r.attention,
+    "matmul": m.matmul, "bmm": m.matmul, "mm": m.matmul, "einsum": p.einsum,
+    "scaled_dot_product_attention": p.attention, "multi_head_attention_forward": p.multi_head_attention,
     "cat": s.cat, "concat": s.cat, "concatenate": s.cat, "stack": s.stack, "chunk": s.parts, "split": s.parts,
-    "tensor_split": s.parts, "split_with_sizes": s.parts, "unbind": s.unbind, "getitem": s.getitem,
-    "narrow": s.narrow, "select": s.select,
+    "tensor_split": s.parts, "split_with_sizes": s.parts, "unbind": s.unbind, "getitem": c.getitem,
+    "narrow": s.narrow, "select": s.select, "setitem": c.setitem, "index_select": c.index_select, "roll": c.roll,
+    "flip": c.flip, "repeat_interleave": c.repeat_interleave,
     "flatten": s.reshape, "reshape": s.reshape, "view": s.reshape, "squeeze": s.reshape, "unsqueeze": s.reshape,
     "unflatten": s.reshape, "view_as": s.reshape, "reshape_as": s.reshape, "ravel": s.reshape,
     "expand": s.expand, "expand_as": s.expand, "broadcast_to": s.expand, "repeat": s.repeat, "tile": s.repeat,
@@ -82,6 +94,7 @@ FUNCTIONS: dict[str, Handler] = {
     "moveaxis": s.move, "t": s.move, "mT": s.move, "pixel_shuffle": s.move, "pixel_unshuffle": s.move,
     "channel_shuffle": s.move, "native_channel_shuffle": s.move,
     "pad": s.pad, "interpolate": z.interpolate,
+    "unfold": z.unfold, "fold": z.fold,
     "dropout": o.dropout, "dropout1d": o.dropout, "dropout2d": o.dropout, "alpha_dropout": o.dropout,
     "feature_dropout": o.dropout, "feature_alpha_dropout": o.dropout,
     "contiguous": o.identity, "clone": o.identity, "detach": o.identity, "data": o.identity, "to": o.same_numbers,

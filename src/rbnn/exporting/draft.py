@@ -37,6 +37,8 @@ class Draft:
     """By which height and width are resized, by the buffer that is written, where torch was told a factor."""
     names: list[str] = field(default_factory=list)
     """Of several inputs: they are the arguments' names and those of their buffers."""
+    answer_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """How torch shapes each answer, without the batch."""
 
     @property
     def outputs(self) -> list[str]:
@@ -93,14 +95,14 @@ class Draft:
         """How the answers come out, where that does not follow from their buffers."""
         shapes = {}
         for name in self.outputs:
-            if name in self.torch_values:
-                shape, (height, width, channels) = self.torch_values[name].value.shape[1:], self.buffers[name].shape
+            if name in self.answer_shapes:
+                shape, (height, width, channels) = self.answer_shapes[name], self.buffers[name].shape
                 plain: list[tuple[int, ...]] = [(channels,) if height == width == 1 else (channels, height, width)]
                 if isinstance(self.answer, str):  # one answer comes out as it always did
                     plain += [(channels, height, width)]
                     plain += [(channels, width)] if height == self.buffers[self.input].shape[0] == 1 else []
-                if tuple(shape) not in plain:
-                    shapes[name] = tuple(shape)
+                if shape not in plain:
+                    shapes[name] = shape
         return shapes
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rbnn.exporting.activations import hardtanh, power, prelu, prelu_of, relu
 from rbnn.exporting.draft import Array
-from rbnn.exporting.shapes import padded, permuted
+from rbnn.exporting.shapes import made_whole, padded, permuted
 from rbnn.exporting.traced_call import Call, Place, pair
 from rbnn.models import RPReLU
 
@@ -146,6 +146,7 @@ def batch_norm(
 
 
 def affine(call: Call, x: Place, scale: Any, shift: Any, part: str = "", value: Tensor | None = None) -> str:
+    x = made_whole(call, x)
     channels = (call.shape_of(x.value)[2],)
     tensors = {"scale": np.broadcast_to(scale, channels) * 1.0, "shift": np.broadcast_to(shift, channels) * 1.0}
     return call.write("affine", {"x": x.buffer}, tensors, part=part, value=value)

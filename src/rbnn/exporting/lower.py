@@ -1,32 +1,34 @@
 """From torch's calls to operations: each call to its handler, and the model's answer to buffers."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
 
 from rbnn.errors import ExportError
+from rbnn.exporting.batches import APART, PLAIN, Batched, Layout, leaves_the_batch, lowered
 from rbnn.exporting.binary import Known, binary_layer
+from rbnn.exporting.comparisons import Maxima, max_unpool
 from rbnn.exporting.dispatch import FUNCTIONS, MODULES, TAKE_SIDES_OF_ONE, called
 from rbnn.exporting.draft import Draft, picture_shape
 from rbnn.exporting.reductions import INDICES
 from rbnn.exporting.shapes import made_whole
 from rbnn.exporting.trace import Step, Traced, Value, replaced, values_in
-from rbnn.exporting.traced_call import Call, Place
-from rbnn.nn import BinaryLayer
+from rbnn.exporting.traced_call import Call, Handler, Place
+from rbnn.nn import BinaryLayer, BinaryLinear
 from rbnn.packed.graph import Answer, answer_buffers, unused
 from rbnn.packed.operations import Buffer
+
+Places = dict[Value, str | Maxima]
+"""Where each value is: the buffer, or how the places of maxima are found again."""
 
 INSTEAD = {
     "argmax": "export the network up to here, and take the argmax of its outputs",
     "topk": "export the network up to here, and choose among its outputs",
     "sort": "export the network up to here, and sort its outputs",
     "grid_sample": "move the warping out of the network",
-    "unfold": "write it as a convolution",
-    "setitem": "write the parts with torch.cat",
-    "einsum": "write it with matmul and permute",
-    "max_pool2d_with_indices": "leave out return_indices, and upsample by nn.Upsample or nn.ConvTranspose2d",
-    "multi_head_attention_forward": "write it with nn.Linear, matmul and softmax",
 }
 """The nearest way out of what has no handler."""
 
@@ -34,52 +36,109 @@ INSTEAD = {
 def lower(traced: Traced) -> Draft:
     """The network as operations, one or several for each call, nothing fused."""
     names_of_inputs = traced.names or ["image"]
-    buffers, places = {}, {}
+    buffers: dict[str, Buffer] = {}
+    places: Places = {}
     for name, image in zip(names_of_inputs, traced.images, strict=True):
         shape = picture_shape(tuple(image.tensor.shape))
         assert shape is not None, "the example was checked"
         buffers[name], places[image] = Buffer("float", shape), name
     draft = Draft(names_of_inputs[0], buffers, names=traced.names)
+    layouts: dict[Value, Layout] = {}
     known: Known = {}
     names: set[str] = set()
     for step in traced.steps:
         call = _call(draft, step, names)
-        made = _lowered(call, step, places, known)
+        made = _lowered(call, step, places, layouts, known)
         values = values_in(step.result)
-        if any(len(value.tensor) != len(traced.images[0].tensor) for value in values):
-            raise call.fail("pictures of a batch must stay separate: keep the first dimension")
         places |= dict(zip(values, [made] if isinstance(made, str) else made, strict=True))
-    draft.answer = _answer(traced, places, draft)
+        if any(len(value.tensor) != len(traced.images[0].tensor) for value in values if value not in layouts):
+            raise call.fail(APART)
+    draft.answer = _answer(traced, places, layouts, draft)
     return draft
 
 
-def _lowered(call: Call, step: Step, places: dict[Value, str], known: Known) -> Any:
+def _lowered(call: Call, step: Step, places: Places, layouts: dict[Value, Layout], known: Known) -> Any:
+    """The buffers of the step's results; ``layouts`` gets those of results that do not begin with the batch."""
     for value in values_in(step.result):
         if picture_shape(tuple(value.tensor.shape)) is None:
             raise call.fail(f"it returns the shape {tuple(value.tensor.shape)}: keep the batch dimension")
     handler = MODULES.get(type(step.target)) or FUNCTIONS.get(called(step.target))
 
-    def put(value: Value) -> Place:
-        if places[value] == INDICES:
+    def put(value: Value) -> Place | Maxima:
+        found = places[value]
+        if isinstance(found, Maxima) and handler is max_unpool:
+            return found
+        if isinstance(found, Maxima) or found == INDICES:
             raise call.fail("the indices of maxima are not available")
-        place = Place(places[value], value.tensor)
+        if value in layouts:
+            return Place(found, layouts[value].first(value.tensor))
+        place = Place(found, value.tensor)
         return place if handler in TAKE_SIDES_OF_ONE else made_whole(call, place)
 
-    args: Any = replaced(step.args, Value, put)
-    kwargs: Any = replaced(step.kwargs, Value, put)
+    if any(value in layouts for value in step.inputs) or (
+        handler is not None and leaves_the_batch(call, handler, *_in_order(step.args, step.kwargs))
+    ):
+        return _lowered_apart(call, step, put, layouts, known)
+    args, kwargs = _in_order(replaced(step.args, Value, put), replaced(step.kwargs, Value, put))
     if isinstance(step.target, BinaryLayer):
         return binary_layer(call, args[0], step.target, known)
     if handler is None:
         why = INSTEAD.get(called(step.target))
         raise call.fail(f"the packed format has no such operation{f'; {why}' if why else ''}")
-    if isinstance(step.target, nn.Module):
-        names = [name for name in signature(handler).parameters if hasattr(step.target, name)]
-        kwargs = kwargs | {name: getattr(step.target, name) for name in names}
+    kwargs = kwargs | _of_module(step, handler)
     try:
         bound = signature(handler).bind(call, *args, **kwargs)
     except TypeError as error:  # an argument that the handler does not know
         raise call.fail(f"it is called in a way that is not supported ({error})") from None
     return handler(*bound.args, **bound.kwargs)
+
+
+def _lowered_apart(
+    call: Call, step: Step, put: Callable[[Value], Place | Maxima], layouts: dict[Value, Layout], known: Known
+) -> list[str]:
+    """The same where a value does not begin with the batch."""
+    handler = MODULES.get(type(step.target)) or FUNCTIONS.get(called(step.target))
+    x = step.inputs[0]
+    if isinstance(step.target, BinaryLinear) and layouts[x].dim < x.tensor.dim() - 1:
+        if step.target.method.binary_form(step.target.weight).centred:
+            raise call.fail(
+                "its method takes signs around the mean of what begins with the batch: move the batch to the front "
+                "before this layer, keep it float, or binarize by a method that does not centre, such as 'bi-real'"
+            )
+        layout, place = layouts[x], put(x)
+        layouts |= dict.fromkeys(values_in(step.result), layout)
+        assert isinstance(place, Place)
+        return [binary_layer(replace(call, result=layout.first(call.result)), place, step.target, known)]
+    if handler is None:
+        raise call.fail(APART)
+    batched = {value: Batched(put(value), layouts.get(value, PLAIN), value.tensor.dim()) for value in step.inputs}  # type: ignore[arg-type]
+    args, kwargs = _in_order(*replaced((step.args, step.kwargs), Value, batched.__getitem__))
+    made = lowered(call, handler, args, kwargs | _of_module(step, handler), list(batched.values()))
+    layouts |= {
+        value: layout
+        for value, (_, layout) in zip(values_in(step.result), made, strict=True)
+        if layout != PLAIN
+    }  # fmt: skip
+    return [buffer for buffer, _ in made]
+
+
+def _of_module(step: Step, handler: Handler) -> dict[str, Any]:
+    """The attributes of a module that are arguments of its handler."""
+    if not isinstance(step.target, nn.Module):
+        return {}
+    names = [name for name in signature(handler).parameters if hasattr(step.target, name)]
+    return {name: getattr(step.target, name) for name in names}
+
+
+def _in_order(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """torch's names for what comes first and second are in their places, and no ``out`` is no argument."""
+    kwargs = {name: value for name, value in kwargs.items() if name != "out" or value is not None}
+    for name in ("self", "input"):
+        if name in kwargs:
+            args = (kwargs.pop(name), *args)
+    if "other" in kwargs and len(args) == 1:
+        args = (*args, kwargs.pop("other"))
+    return args, kwargs
 
 
 def _call(draft: Draft, step: Step, names: set[str]) -> Call:
@@ -99,13 +158,20 @@ def _call(draft: Draft, step: Step, names: set[str]) -> Call:
     return Call(draft, name, called(step.target), where, step.line, result, again)
 
 
-def _answer(traced: Traced, places: dict[Value, str], draft: Draft) -> Answer:
+def _answer(traced: Traced, places: Places, layouts: dict[Value, Layout], draft: Draft) -> Answer:
     """The model's answer with buffers in place of tensors."""
 
     def leaf(structure: Any) -> Answer:
-        if isinstance(structure, Value) and places[structure] != INDICES:
+        found = places[structure] if isinstance(structure, Value) else None
+        if isinstance(structure, Value) and structure in layouts:
+            raise ExportError(f"an output of the network has the shape {tuple(structure.tensor.shape)}: {APART}")
+        if isinstance(found, str) and found != INDICES:
             call = Call(draft, "answer", "the answer", "the model", "", structure.tensor, lambda x: x)
-            return made_whole(call, Place(places[structure], structure.tensor)).buffer
+            buffer, shape = made_whole(call, Place(found, structure.tensor)).buffer, structure.tensor.shape
+            if draft.answer_shapes.setdefault(buffer, tuple(shape[1:])) != tuple(shape[1:]):  # one answer in two shapes
+                buffer = call.write("reshape", {"x": buffer}, attributes={"order": "hwc"})
+                draft.answer_shapes[buffer] = tuple(shape[1:])
+            return buffer
         if isinstance(structure, tuple | list) and structure:
             return [leaf(each) for each in structure]
         if isinstance(structure, dict) and structure and all(isinstance(name, str) for name in structure):

@@ -1,6 +1,7 @@
 """Means, sums, maxima and what is normalised by them: handlers like those of ``rbnn.exporting.handlers``."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor
 from rbnn.exporting.activations import LARGEST
 from rbnn.exporting.arithmetic import add, maximum, minimum, mul
 from rbnn.exporting.handlers import affine, batch_norm
-from rbnn.exporting.shapes import AXES, axis_of, permuted, reshaped
+from rbnn.exporting.shapes import AXES, axis_of, in_the_middle, reshaped
 from rbnn.exporting.traced_call import Call, Handler, Place
 from rbnn.packed.operations import Shape
 
@@ -34,19 +35,48 @@ def _reduced(call: Call, x: Place, kind: str, attributes: dict[str, Any], dims: 
     """One number for all values along ``dims``; the sides that are 1 then go, where torch lets them."""
     if dims is None:
         raise call.fail("pictures of a batch must stay separate: name the dimensions")
-    over, picture = axes(call, x.value, dims), call.shape_of(x.value)
-    shape = tuple(1 if axis in over else side for axis, side in zip(AXES, picture, strict=True))
     given = dims if isinstance(dims, tuple | list) else [dims]
     kept_sides = list(x.value.shape)
     for dim in given:
         kept_sides[dim] = 1
     kept = value.reshape(kept_sides)
+    if _apart(x.value, given):
+        for dim in given:
+            x = _reduced_in_the_middle(call, x, kind, attributes, int(dim) % x.value.dim())
+        return reshaped(call, Place(x.buffer, kept), value)
+    over, picture = axes(call, x.value, dims), call.shape_of(x.value)
+    shape = tuple(1 if axis in over else side for axis, side in zip(AXES, picture, strict=True))
     plain = call.shape_of(kept) == call.shape_of(value)
     made = call.write(
         kind, {"x": x.buffer}, attributes=attributes | {"over": over}, shape=None if plain else (*shape,),  # type: ignore[arg-type]
         value=value, part="" if plain else ".kept",
     )  # fmt: skip
     return made if plain else reshaped(call, Place(made, kept), value)
+
+
+def _apart(x: Tensor, dims: Any) -> bool:
+    """Whether only some of the dimensions that are the height together are among ``dims``."""
+    middle = set(range(2, x.dim() - 1)) if x.dim() > 4 else set()
+    return middle & {int(dim) % x.dim() for dim in dims} not in (set(), middle)
+
+
+def _reduced_in_the_middle(call: Call, x: Place, kind: str, attributes: dict[str, Any], dim: int) -> Place:
+    """One dimension of many by itself, its side 1 afterwards; torch has no such value."""
+    kept = x.value.narrow(dim, 0, 1)
+    if axis_of(call, x.value, dim) is not None:
+        over = {"over": axes(call, x.value, dim)}
+        shape = call.shape_of(kept)
+        return Place(
+            call.write(kind, {"x": x.buffer}, attributes=attributes | over, shape=shape, part=f".over{dim}"), kept
+        )
+    view, (before, _, behind) = in_the_middle(call, x, dim, f".view{dim}")
+    made = call.write(
+        kind, {"x": view}, attributes=attributes | {"over": "w"}, shape=(before, 1, behind), part=f".over{dim}"
+    )
+    back = call.write(
+        "reshape", {"x": made}, attributes={"order": "hwc"}, shape=call.shape_of(kept), part=f".back{dim}"
+    )
+    return Place(back, kept)
 
 
 def mean(call: Call, x: Place, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, **named: Any) -> str:
@@ -99,6 +129,13 @@ def _spread_to(power: float) -> Handler:
 var, std = _spread_to(1.0), _spread_to(0.5)
 
 
+def var_mean(call: Call, x: Place, dim: Any = None, *more: Any, **named: Any) -> list[str]:
+    """torch.var_mean and torch.std_mean: both, as if asked for one after the other."""
+    spread = std if call.what == "std_mean" else var
+    first, second = (replace(call, result=each, name=f"{call.name}.{index}") for index, each in enumerate(call.result))
+    return [spread(first, x, dim, *more, **named), mean(second, x, dim)]
+
+
 def _spread(call: Call, x: Place, dim: Any, correction: int, power: float) -> str:
     """(Σ (x − mean)²/(n − correction))^power"""
     if dim is None:
@@ -127,9 +164,12 @@ def _spread(call: Call, x: Place, dim: Any, correction: int, power: float) -> st
 
 def _softmax(**attributes: Any) -> Handler:
     def over(call: Call, x: Place, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> str:
-        if dim is None:
-            raise call.fail("name its dimension, dim=1")
-        return call.write("softmax", {"x": x.buffer}, attributes=attributes | {"over": axes(call, x.value, dim)})
+        dim = (0 if x.value.dim() in (1, 3) else 1) if dim is None else int(dim) % x.value.dim()  # torch's old rule
+        if not _apart(x.value, [dim]):
+            return call.write("softmax", {"x": x.buffer}, attributes=attributes | {"over": axes(call, x.value, dim)})
+        view, shape = in_the_middle(call, x, dim, ".view")
+        made = call.write("softmax", {"x": view}, attributes=attributes | {"over": "w"}, shape=shape, part=".over")
+        return call.write("reshape", {"x": made}, attributes={"order": "hwc"})
 
     return over
 
@@ -137,30 +177,21 @@ def _softmax(**attributes: Any) -> Handler:
 softmax, log_softmax = _softmax(), _softmax(log=True)
 
 
-def attention(
-    call: Call,
-    query: Place,
-    key: Place,
-    value: Place,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> str:
-    """``softmax(q kᵀ · scale) v`` for each head."""
-    if attn_mask is not None or dropout_p or is_causal or enable_gqa:
-        raise call.fail("mask, dropout and groups are not supported")
-    if not all(isinstance(each, Place) and each.value.dim() == 4 for each in (query, key, value)):
-        raise call.fail("queries, keys and values must be (N, heads, length, channels)")
-    factor = query.value.shape[-1] ** -0.5 if scale is None else float(scale)
-    scores = query.value @ key.value.transpose(-2, -1)
-    turned = permuted(call, key, [0, 1, 3, 2], ".turned")
-    made = Place(call.write("matmul", {"a": query.buffer, "b": turned.buffer}, value=scores, part=".scores"), scores)
-    scaled = affine(call, made, factor, 0.0, ".scaled", scores * factor)
-    weights = (scores * factor).softmax(-1)
-    chosen = call.write("softmax", {"x": scaled}, attributes={"over": "w"}, value=weights, part=".weights")
-    return call.write("matmul", {"a": chosen, "b": value.buffer})
+def softmin(call: Call, x: Place, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> str:
+    """The softmax of −x."""
+    made: str = softmax(call, Place(affine(call, x, -1.0, 0.0, ".minus", -x.value), -x.value), dim)
+    return made
+
+
+def logsumexp(call: Call, x: Place, dim: Any, keepdim: bool = False) -> str:
+    """``x − log_softmax(x)``, which is the same at each place but for rounding: their mean."""
+    dims = list(dim) if isinstance(dim, tuple | list) else [dim]
+    over, shape = {"over": axes(call, x.value, dims)}, call.shape_of(x.value)
+    logs = call.write("softmax", {"x": x.buffer}, attributes=over | {"log": True}, shape=shape, part=".logs")
+    turned = {"scale": -np.ones(shape[2]), "shift": np.zeros(shape[2])}
+    minus = call.write("affine", {"x": logs}, turned, shape=shape, part=".minus")
+    totals = call.write("add", {"a": x.buffer, "b": minus}, shape=shape, part=".totals")
+    return _reduced(call, Place(totals, x.value), "mean", {}, dims, call.result)
 
 
 # Norms

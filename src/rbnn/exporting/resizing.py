@@ -1,13 +1,16 @@
-"""Upsampling and transposed convolution: handlers like those of ``rbnn.exporting.handlers``."""
+"""Upsampling, transposed convolution, windows laid side by side: handlers like those of
+``rbnn.exporting.handlers``."""
 
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rbnn.exporting.draft import Array
 from rbnn.exporting.handlers import adaptive_avg_pool, both_sides, constant
-from rbnn.exporting.traced_call import Call, Place
+from rbnn.exporting.shapes import reshaped
+from rbnn.exporting.traced_call import Call, Place, pair
 
 MODES = {
     "nearest": "nearest", "nearest-exact": "nearest_exact", "linear": "bilinear", "bilinear": "bilinear",
@@ -132,3 +135,41 @@ def _phases(values: Array, steps: list[int], taps: list[int], groups: int) -> Ar
     # groups, outputs, steps, taps, inputs
     ordered = turned.transpose(0, 2, 4, 6, 3, 5, 1)
     return ordered.reshape(groups * each * steps[0] * steps[1], *taps, inputs // groups)
+
+
+# Windows side by side
+
+
+def unfold(call: Call, x: Place, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> str:
+    """Each pixel of each window as a channel, by filters that see one pixel of one channel."""
+    kernel, channels = pair(kernel_size), x.value.shape[1]
+    steps = {"kernel": kernel, "stride": pair(stride), "padding": pair(padding), "dilation": pair(dilation)}
+    (height, width, _) = call.shape_of(x.value)
+    sides = [
+        (side + 2 * edge - gap * (tap - 1) - 1) // step + 1
+        for side, tap, step, edge, gap in zip((height, width), *steps.values(), strict=True)
+    ]
+    one = np.eye(kernel[0] * kernel[1]).reshape(-1, *kernel, 1)
+    taps = call.result.reshape(*call.result.shape[:2], *sides)
+    attributes = steps | {"groups": channels}
+    made = call.write(
+        "float_conv", {"x": x.buffer}, {"weight": np.tile(one, (channels, 1, 1, 1))}, attributes, value=taps,
+        part=".windows",
+    )  # fmt: skip
+    return reshaped(call, Place(made, taps), call.result)
+
+
+def fold(
+    call: Call, x: Place, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> str:
+    """Windows laid back into the picture, where they overlap summed up: a transposed convolution."""
+    kernel, edges, steps, gaps = pair(kernel_size), pair(padding), pair(stride), pair(dilation)
+    sides = [
+        (side + 2 * edge - gap * (tap - 1) - 1) // step + 1
+        for side, tap, step, edge, gap in zip(pair(output_size), kernel, steps, edges, gaps, strict=True)
+    ]
+    taps = x.value.reshape(*x.value.shape[:2], *sides)
+    windows = Place(reshaped(call, x, taps, ".windows"), taps)
+    channels = call.result.shape[1]
+    one = torch.eye(kernel[0] * kernel[1]).reshape(-1, 1, *kernel).repeat(channels, 1, 1, 1)
+    return conv_transpose(call, windows, one, None, steps, edges, 0, channels, gaps)

@@ -47,21 +47,29 @@ def reshaped(call: Call, x: Place, value: Tensor, part: str = "") -> str:
 def move(call: Call, x: Place, *_: Any, **__: Any) -> str:
     """transpose, permute, pixel and channel shuffle: where each value goes is seen by moving their numbers."""
     numbers = torch.arange(x.value.numel(), dtype=torch.float64).reshape(x.value.shape)
-    return _moved(call, x, numbers, call.again(numbers), call.result)
+    return _moved(call, x, call.again(numbers), call.result)
 
 
 def permuted(call: Call, x: Place, order: Sequence[int], part: str) -> Place:
     """x with its dimensions in another order."""
     numbers = torch.arange(x.value.numel(), dtype=torch.float64).reshape(x.value.shape)
     value = x.value.permute(*order)
-    return Place(_moved(call, x, numbers, numbers.permute(*order), value, part), value)
+    return Place(_moved(call, x, numbers.permute(*order), value, part), value)
 
 
-def _moved(call: Call, x: Place, numbers: Tensor, moved: Tensor, value: Tensor, part: str = "") -> str:
+def _moved(call: Call, x: Place, moved: Tensor, value: Tensor, part: str = "") -> str:
     each = x.value[0].numel()
     if not torch.equal(moved, moved[:1] + (torch.arange(len(moved)) * each).view(-1, *[1] * (moved.dim() - 1))):
         raise call.fail("pictures of a batch must stay separate: keep the first dimension")
-    before, after = (pictures(each[:1]).reshape(-1).astype(np.int64) for each in (numbers, moved))
+    return moved_by(call, x, moved[0], value, part)
+
+
+def moved_by(call: Call, x: Place, sources: Tensor, value: Tensor, part: str) -> str:
+    """All values of x in another order; ``sources`` says for each place where in a picture of x its value stands."""
+    if torch.equal(sources.reshape(-1), torch.arange(sources.numel())):
+        return reshaped(call, x, value, part)
+    numbers = torch.arange(x.value[0].numel(), dtype=torch.float64).reshape(x.value[:1].shape)
+    before, after = (pictures(each).reshape(-1).astype(np.int64) for each in (numbers, sources[None]))
     place = np.empty_like(before)
     place[before] = np.arange(len(before))
     found = as_permutation(place[after])
@@ -101,7 +109,7 @@ def repeat(call: Call, x: Place, *sizes: Any) -> str:
             again = [1] * len(counts)
             again[dim] = count
             value = place.value.repeat(*again)
-            place = Place(_joined(call, [place] * count, dim, value, f".{dim}"), value)
+            place = Place(joined(call, [place] * count, dim, value, f".{dim}"), value)
     return place.buffer
 
 
@@ -124,40 +132,45 @@ def made_whole(call: Call, x: Place) -> Place:
 
 def cat(call: Call, tensors: Any, dim: int = 0, **named: int) -> str:
     dim = named.get("axis", dim)
-    places = [each if isinstance(each, Place) else _constant(call, each, index) for index, each in enumerate(tensors)]
+    places = [each if isinstance(each, Place) else _part(call, each, index) for index, each in enumerate(tensors)]
     if call.result.dim() == 4 and len(call.result) != len(places[0].value):
         raise call.fail("pictures of a batch must stay separate: join along another dimension")
-    return _joined(call, places, int(dim), call.result, "")
+    return joined(call, places, int(dim), call.result, "")
 
 
 def stack(call: Call, tensors: Any, dim: int = 0) -> str:
     dim = int(dim) % call.result.dim()
     places = []
     for index, each in enumerate(tensors):
-        place = each if isinstance(each, Place) else _constant(call, each, index)
+        place = each if isinstance(each, Place) else _part(call, each, index)
         value = place.value.unsqueeze(dim)
         places.append(Place(reshaped(call, place, value, f".{index}"), value))
-    return _joined(call, places, dim, call.result, "")
+    return joined(call, places, dim, call.result, "")
 
 
-def _constant(call: Call, tensor: Any, index: int) -> Place:
+def _part(call: Call, tensor: Any, index: int) -> Place:
     if not isinstance(tensor, Tensor):
         raise call.fail(f"one of the parts is a {type(tensor).__name__}")
+    return placed_constant(call, tensor, f".constant{index}")
+
+
+def placed_constant(call: Call, tensor: Tensor, part: str) -> Place:
+    """Numbers of the model in the place of a value, the same for each picture."""
     value = tensor.detach().float()
     if not bool((value == value[:1]).all()) or len(value) != len(call.result):
         raise call.fail("a constant with a value for each picture of the batch fits only one batch")
+    call.array(value)  # finite
     array = pictures(value[:1])[0].astype(np.float64)
-    shape = call.shape_of(value)
-    return Place(call.write("constant", {}, {"value": array}, shape=shape, part=f".constant{index}"), value)
+    return Place(call.write("constant", {}, {"value": array}, shape=call.shape_of(value), part=part), value)
 
 
-def _joined(call: Call, places: list[Place], dim: int, value: Tensor, part: str) -> str:
+def joined(call: Call, places: list[Place], dim: int, value: Tensor, part: str) -> str:
     axis = axis_of(call, value, dim)
     if axis is not None:
         inputs = {f"x{index}": each.buffer for index, each in enumerate(places)}
         attributes = {} if axis == 2 else {"axis": AXES[axis]}
         return call.write("concat", inputs, attributes=attributes, value=value, part=part)
-    inputs = {f"x{i}": _in_the_middle(call, each, dim, f"{part}.view{i}")[0] for i, each in enumerate(places)}
+    inputs = {f"x{i}": in_the_middle(call, each, dim, f"{part}.view{i}")[0] for i, each in enumerate(places)}
     shape = _middle(value, dim)
     joined = call.write("concat", inputs, attributes={"axis": "w"}, shape=shape, part=f"{part}.joined")
     return call.write("reshape", {"x": joined}, attributes={"order": "hwc"}, value=value, part=part)
@@ -170,7 +183,8 @@ def _middle(value: Tensor, dim: int) -> Shape:
     return prod(sides[2:dim]), sides[dim], prod(sides[dim + 1 :]) * sides[1]
 
 
-def _in_the_middle(call: Call, x: Place, dim: int, part: str) -> tuple[str, Shape]:
+def in_the_middle(call: Call, x: Place, dim: int, part: str) -> tuple[str, Shape]:
+    """x seen with dimension ``dim``, neither the second nor the last, as its width."""
     shape = _middle(x.value, dim)
     return call.write("reshape", {"x": x.buffer}, attributes={"order": "hwc"}, shape=shape, part=part), shape
 
@@ -202,7 +216,7 @@ def _as_slice(span: range) -> slice:
 def _cut_middle(call: Call, x: Place, dim: int, span: range, part: str) -> Place:
     if axis_of(call, x.value, dim) is not None:
         return cut(call, x, {dim: span}, part)
-    buffer, shape = _in_the_middle(call, x, dim, f"{part}.view")
+    buffer, shape = in_the_middle(call, x, dim, f"{part}.view")
     taken = _sliced(
         call, buffer, [range(shape[0]), span, range(shape[2])], None, (shape[0], len(span), shape[2]), f"{part}.part"
     )
@@ -258,30 +272,41 @@ def narrow(call: Call, x: Place, dim: int, start: int, length: int) -> str:
     return cut(call, x, {int(dim) % x.value.dim(): range(first, first + int(length))}).buffer
 
 
-def getitem(call: Call, x: Place, index: Any) -> str:
-    """Slices and numbers, ``...`` and None."""
-    given = list(index) if isinstance(index, tuple) else [index]
-    if not all(each is None or each is ... or isinstance(each, slice | int) for each in given):
+def spans_of(call: Call, x: Place, index: Any) -> tuple[dict[int, range], set[int]]:
+    """What an index of slices and numbers takes of each dimension that it does not leave alone, and which dimensions it
+    takes by a number."""
+    given = as_list(index, x.value.dim())
+    if not all(each is None or isinstance(each, slice | int) for each in given):
         raise call.fail("only slices and integers such as x[:, 2:8, ::2, 0] are supported")
-    used = sum(each is not None and each is not ... for each in given)
-    if ... in given:
-        at = given.index(...)
-        given[at : at + 1] = [slice(None)] * (x.value.dim() - used)
     spans: dict[int, range] = {}
-    dim = 0
-    for each in given:
-        if each is None:
-            continue
+    ones: set[int] = set()
+    for dim, each in enumerate(each for each in given if each is not None):
         side = x.value.shape[dim]
         span = range(each % side, each % side + 1) if isinstance(each, int) else range(side)[each]
         if dim == 0 and (isinstance(each, int) or span != range(side)):
             raise call.fail("pictures of a batch must stay together: the first slice must be a plain ':'")
+        if isinstance(each, int):
+            ones.add(dim)
         if span != range(side):
             spans[dim] = span
-        dim += 1
-    plain = all(isinstance(each, slice) for each in given)
-    taken = cut(call, x, spans, "" if plain else ".part")
-    return taken.buffer if plain else reshaped(call, taken, call.result)
+    return spans, ones
+
+
+def as_list(index: Any, dims: int) -> list[Any]:
+    """What stands in the brackets, ``...`` written out."""
+    given = list(index) if isinstance(index, tuple) else [index]
+    dots = [at for at, each in enumerate(given) if each is ...]
+    if dots:
+        used = sum(each is not None and each is not ... for each in given)
+        given[dots[0] : dots[0] + 1] = [slice(None)] * (dims - used)
+    return given
+
+
+def getitem(call: Call, x: Place, index: Any) -> str:
+    """Slices and numbers, ``...`` and None."""
+    plain = all(isinstance(each, slice) for each in as_list(index, x.value.dim()))
+    place = cut(call, x, spans_of(call, x, index)[0], "" if plain else ".part")
+    return place.buffer if plain else reshaped(call, place, call.result)
 
 
 # Padding

@@ -122,7 +122,8 @@ def trace(model: nn.Module, images: Tensor | Examples, prepare: Callable[[Traced
     ``prepare`` may change the copy's weights before."""
     examples = Examples([images], []) if isinstance(images, Tensor) else images
     try:
-        stand_in = copy.deepcopy(getattr(model, "_orig_mod", model)).to("cpu", torch.float32).eval()
+        original = getattr(model, "_orig_mod", model)
+        stand_in = copy.deepcopy(original, _results_kept_in(original)).to("cpu", torch.float32).eval()
     except Exception as error:  # whatever hangs on a model may refuse to be copied
         raise ExportError(f"{type(model).__name__} cannot be copied for the export ({_reason(error)})") from None
     with torch.no_grad(), warnings.catch_warnings():
@@ -139,6 +140,17 @@ def trace(model: nn.Module, images: Tensor | Examples, prepare: Callable[[Traced
             prepare(traced)
             traced = _record(stand_in, examples, unprepared)
     return traced
+
+
+def _results_kept_in(model: nn.Module) -> dict[int, Any]:
+    """For ``deepcopy``, which refuses them: results of a forward pass that modules keep, as weight norms do, without
+    their gradients."""
+    found: dict[int, Any] = {}
+    for module in model.modules():
+        for tensor in values_in(list(vars(module).values()), Tensor):
+            if not tensor.is_leaf:
+                found[id(tensor)] = tensor.detach().clone()
+    return found
 
 
 def _record(model: nn.Module, examples: Examples, unprepared: Any) -> Traced:
@@ -166,6 +178,8 @@ class _Recorder(TorchFunctionMode):
         self.whole = False
         """Inside of a module that is one call."""
         self._values: dict[int, Value] = {}
+        self._overwritten: dict[int, tuple[str, int]] = {}
+        """By identity: the line that wrote into a tensor's memory through another tensor, and that tensor."""
         self._alive: list[Tensor] = []  # so that no other tensor gets the identity of one that is known
 
     def made(self, tensor: Tensor) -> Value:
@@ -175,25 +189,69 @@ class _Recorder(TorchFunctionMode):
         return value
 
     def given(self, structure: Any) -> Any:
-        return replaced(structure, Tensor, lambda tensor: self._values.get(id(tensor), tensor))
+        def value(tensor: Tensor) -> Value | Tensor:
+            if id(tensor) in self._overwritten:
+                raise self._refuse_overwritten(self._overwritten[id(tensor)][0])
+            return self._values.get(id(tensor), tensor)
+
+        return replaced(structure, Tensor, value)
+
+    def _forget_other_views(self, tensor: Tensor, line: str) -> None:
+        """``tensor`` was written in place: others that share its memory are no longer what they were."""
+        memory = tensor.untyped_storage().data_ptr()
+        for other in self._alive:
+            if other is tensor or id(other) not in self._values or other.untyped_storage().data_ptr() != memory:
+                continue
+            if not torch.equal(other, self._values[id(other)].tensor):
+                self._overwritten[id(other)] = line, id(tensor)
+        self._overwritten.pop(id(tensor), None)
 
     def record(self, target: Any, where: str, args: Any, kwargs: Any, call: Callable[..., Any]) -> Any:
+        writes = called(target) == "setitem"
+        if writes and self._overwritten.get(id(args[0]), ("", 0))[1] == id(args[2]):
+            del self._overwritten[id(args[0])]  # y[:, 2:] += 1 writes a part in place, and then puts it where it was
         given = self.given((args, kwargs))
+        if writes and not isinstance(given[0][0], Value):  # as it is before it is written over
+            with self.unheard():
+                given = ((given[0][0].clone(), *given[0][1:]), given[1])
+        known = {id(tensor) for tensor in values_in((args, kwargs), Tensor) if id(tensor) in self._values}
         result = call(*args, **kwargs)
         if not values_in(given) or self._makes_a_constant(target, given[0]):
             return result
+        if writes:
+            result = args[0]
         tensors = values_in(result, Tensor)
         if not tensors:
             if called(target) not in ASKED:
                 raise self._refuse(target, where)
             return result
-        taken = replaced(result, Tensor, self.made)
-        self.steps.append(Step(target, where, _line(), given[0], given[1], taken))
-        return result
+        with self.unheard():
+            taken = replaced(result, Tensor, self.made)
+            self.steps.append(Step(target, where, _line(), given[0], given[1], taken))
+            for tensor in tensors:
+                if writes or id(tensor) in known:
+                    self._forget_other_views(tensor, _line())
+        return None if writes else result
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Inside the block nothing is recorded."""
+        before, self.whole = self.whole, True
+        try:
+            yield
+        finally:
+            self.whole = before
 
     def _makes_a_constant(self, target: Any, args: Any) -> bool:
         name = called(target)
         return name in SHAPED and (not isinstance(args[0], Value) or name.startswith("new_") or name.endswith("_like"))
+
+    def _refuse_overwritten(self, line: str) -> ExportError:
+        self.refusal = ExportError(
+            f"{line} writes into a part of a tensor that is read again later as a whole, or the other way round: "
+            "write the parts with torch.cat, or clone() what is written into"
+        )
+        return self.refusal
 
     def _refuse(self, target: Any, where: str) -> ExportError:
         self.refusal = ExportError(
@@ -237,11 +295,8 @@ def _one_call(
         return forward(*args, **kwargs)
 
     def alone(*args: Any, **kwargs: Any) -> Any:
-        recorder.whole = True
-        try:
+        with recorder.unheard():
             return forward(*args, **kwargs)
-        finally:
-            recorder.whole = False
 
     return recorder.record(module, name, args, kwargs, alone)
 

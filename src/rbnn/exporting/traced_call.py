@@ -1,7 +1,7 @@
 """One call of the traced model on its way into the draft."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -44,6 +44,10 @@ class Call:
     def fail(self, why: str) -> ExportError:
         line = f" ({self.line})" if self.line else ""
         return ExportError(f"{self.what} in {self.where!r}{line} cannot be packed: {why}")
+
+    def part_giving(self, value: Tensor) -> "Call":
+        """The same call, of whose results only this one counts."""
+        return replace(self, result=value)
 
     def shape_of(self, value: Tensor) -> Shape:
         shape = picture_shape(tuple(value.shape))

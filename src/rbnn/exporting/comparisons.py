@@ -1,0 +1,185 @@
+"""Which of two values is larger, as 0 and 1, and what is chosen by that: handlers like those of
+``rbnn.exporting.handlers``."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rbnn.exporting.activations import STEEP
+from rbnn.exporting.handlers import max_pool
+from rbnn.exporting.traced_call import Call, Handler, Place, pair
+from rbnn.packed.operations import Shape
+
+
+@dataclass(frozen=True)
+class Maxima:
+    """The places of a pool's maxima, in windows that do not overlap."""
+
+    x: Place
+    largest: str
+    """The buffer of the maxima."""
+    kernel: list[int]
+
+
+def _affine(call: Call, buffer: str, scale: float, shift: float, shape: Shape, part: str) -> str:
+    tensors = {"scale": np.full(shape[2], scale), "shift": np.full(shape[2], shift)}
+    return call.write("affine", {"x": buffer}, tensors, shape=shape, part=part)
+
+
+def _clamped(call: Call, buffer: str, low: float, high: float, shape: Shape, part: str) -> str:
+    attributes = {"activation": ["hardtanh", low, high]}
+    return call.write("activation", {"x": buffer}, attributes=attributes, shape=shape, part=part)
+
+
+def _positive(call: Call, buffer: str, shape: Shape, part: str) -> str:
+    """1 where a value is above 0, else 0."""
+    small = _clamped(call, buffer, -1.0, 1.0, shape, f"{part}.small")
+    return _clamped(call, _affine(call, small, STEEP, 0.0, shape, f"{part}.steep"), 0.0, 1.0, shape, part)
+
+
+def _comparison(sign: float, of_equals: bool) -> Handler:
+    """``a > b`` is ``sign (a − b) > 0``; with equals, not the other way round."""
+
+    def compare(call: Call, a: Any, b: Any) -> str:
+        shape = call.shape_of(call.result)
+        factor = -sign if of_equals else sign
+        difference = _difference(call, a, b, shape)
+        turned = _affine(call, difference, factor, 0.0, shape, ".turned")
+        made = _positive(call, turned, shape, ".above")
+        return call.write(
+            "affine", {"x": made},
+            {"scale": np.full(shape[2], -1.0 if of_equals else 1.0), "shift": np.full(shape[2], float(of_equals))},
+            value=call.result.float(),
+        )  # fmt: skip
+
+    return compare
+
+
+greater, less = _comparison(1.0, False), _comparison(-1.0, False)
+greater_equal, less_equal = _comparison(1.0, True), _comparison(-1.0, True)
+
+
+def _difference(call: Call, a: Any, b: Any, shape: Shape) -> str:
+    """a − b, of places and numbers."""
+    if isinstance(a, Place) and isinstance(b, Place):
+        other = _affine(call, b.buffer, -1.0, 0.0, call.draft.buffers[b.buffer].shape, ".minus")
+        return call.write("add", {"a": a.buffer, "b": other}, shape=shape, part=".difference")
+    x, number = (a, b) if isinstance(a, Place) else (b, a)
+    if isinstance(number, Tensor) and number.numel() != 1:
+        raise call.fail("a tensor of constants cannot be compared with: subtract it, and compare with 0")
+    level = float(number)
+    return _affine(call, x.buffer, *((1.0, -level) if x is a else (-1.0, level)), shape, ".difference")
+
+
+def where(call: Call, condition: Any, a: Any, b: Any) -> str:
+    """``condition · a + (1 − condition) · b``."""
+    if isinstance(condition, Tensor):
+        condition = Place(_numbers(call, condition.float(), ".condition"), condition)
+    if not isinstance(condition, Place):
+        raise call.fail("its condition is not a tensor")
+    chosen = condition.buffer
+    other = _affine(call, chosen, -1.0, 1.0, call.draft.buffers[chosen].shape, ".other")
+    parts = []
+    for value, mask, part in ((a, chosen, ".first"), (b, other, ".second")):
+        buffer = value.buffer if isinstance(value, Place) else _numbers(call, torch.as_tensor(value).float(), part)
+        shapes = (call.draft.buffers[each].shape for each in (mask, buffer))
+        high, wide, deep = (max(sides) for sides in zip(*shapes, strict=True))
+        parts.append(call.write("multiply", {"a": mask, "b": buffer}, shape=(high, wide, deep), part=f"{part}.kept"))
+    return call.write("add", {"a": parts[0], "b": parts[1]})
+
+
+def masked_fill(call: Call, x: Place, mask: Any, value: Any) -> str:
+    return where(call, mask, value, x)
+
+
+def _numbers(call: Call, tensor: Tensor, part: str) -> str:
+    """Constants in as many dimensions as the result has."""
+    dims = call.result.dim()
+    full = tensor.reshape(*[1] * (dims - tensor.dim()), *tensor.shape)
+    if not bool((full == full[:1]).all()):
+        raise call.fail("a constant with a value for each picture of the batch fits only one batch")
+    height, width, channels = call.shape_of(full[:1])
+    values = call.array(full[:1]).reshape(channels, height, width).transpose(1, 2, 0)
+    return call.write("constant", {}, {"value": values}, shape=(height, width, channels), part=part)
+
+
+def hardshrink(call: Call, x: Place, lambd: float = 0.5) -> str:
+    """x where |x| is above λ."""
+    shape = call.shape_of(x.value)
+    size = call.write("activation", {"x": x.buffer}, attributes={"activation": ["abs"]}, shape=shape, part=".abs")
+    above = _positive(call, _affine(call, size, 1.0, -float(lambd), shape, ".over"), shape, ".above")
+    return call.write("multiply", {"a": x.buffer, "b": above})
+
+
+# Pools that say where their maxima are, and what puts values back there
+
+
+def max_pool_with_indices(
+    call: Call,
+    x: Place,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> list[Any]:
+    largest = max_pool(call.part_giving(call.result[0]), x, kernel_size, stride, padding, dilation, ceil_mode)
+    return [largest, Maxima(x, largest, pair(kernel_size))]
+
+
+def max_pool_module(
+    call: Call,
+    x: Place,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Any:
+    pool = max_pool_with_indices if return_indices else max_pool
+    return pool(call, x, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_unpool(
+    call: Call,
+    x: Place,
+    indices: Any,
+    kernel_size: Any = None,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> str:
+    """Of each window the pixel that was the first maximum takes the value, the others 0: pixel by pixel of a window,
+    ``x · (not above the pixel) · (no earlier one was it)``, then put side by side."""
+    if not isinstance(indices, Maxima):
+        raise call.fail("its indices are not those of a max pool of this network")
+    kernel = indices.kernel
+    (height, width, channels), sides = call.shape_of(x.value), call.shape_of(indices.x.value)
+    same = pair(kernel_size) == kernel and pair(stride or kernel_size) == kernel and pair(padding) == [0, 0]
+    if not same or [height * kernel[0], width * kernel[1]] != list(sides[:2]) or sides[2] != channels:
+        raise call.fail("windows that overlap or do not fill the picture are not put back: upsample by nn.Upsample")
+    shape: Shape = (height, width, channels)
+    free, parts = "", []
+    for index in range(prod(kernel)):
+        row, column = divmod(index, kernel[1])
+        attributes = {"start": [row, column, 0], "stop": list(sides), "step": [*kernel, 1]}
+        pixel = call.write("slice", {"x": indices.x.buffer}, attributes=attributes, shape=shape, part=f".pixel{index}")
+        minus = _affine(call, pixel, -1.0, 0.0, shape, f".minus{index}")
+        below = call.write("add", {"a": indices.largest, "b": minus}, shape=shape, part=f".below{index}")
+        lower = _positive(call, below, shape, f".lower{index}")
+        here = _affine(call, lower, -1.0, 1.0, shape, f".maximum{index}")
+        if free:  # no earlier pixel was it
+            here = call.write("multiply", {"a": here, "b": free}, shape=shape, part=f".first{index}")
+            lower = call.write("multiply", {"a": lower, "b": free}, shape=shape, part=f".free{index}")
+        free = lower
+        parts.append(call.write("multiply", {"a": x.buffer, "b": here}, shape=shape, part=f".value{index}"))
+    inputs = {f"x{index}": part for index, part in enumerate(parts)}
+    wide = call.write("concat", inputs, shape=(height, width, channels * len(parts)), part=".pixels")
+    moved = {"sides": [height, width, *kernel, channels], "order": [0, 2, 1, 3, 4]}
+    return call.write("permute", {"x": wide}, attributes=moved)

@@ -1,0 +1,168 @@
+"""Sums of products of two values, as attention has them: handlers like those of ``rbnn.exporting.handlers``."""
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rbnn.exporting.handlers import affine, linear
+from rbnn.exporting.reductions import total
+from rbnn.exporting.shapes import permuted, placed_constant, reshaped
+from rbnn.exporting.traced_call import Call, Place
+
+
+def einsum(call: Call, equation: str, *operands: Any) -> str:
+    """Two values whose common letters are summed over: matrices of all that each has alone, side by side."""
+    given = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], tuple | list) else list(operands)
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if not arrow or len(terms) != len(given) or len(given) > 2 or "." in equation:
+        raise call.fail("it is of one or two values, its result written out: write it with matmul and permute")
+    if any(len(set(term)) < len(term) for term in [*terms, out]):
+        raise call.fail("a letter stands twice in one of its terms: write it with matmul and permute")
+    if len(given) == 1:
+        return _permuted_sum(call, given[0], terms[0], out)
+    if not isinstance(given[0], Place):  # the constant behind
+        terms, given = terms[::-1], given[::-1]
+    batch = terms[0][0]
+    if out[:1] != batch or (isinstance(given[1], Place) and terms[1][0] != batch):
+        raise call.fail("pictures of a batch must stay separate: the first letter is theirs")
+    if not isinstance(given[1], Place):
+        if batch in terms[1]:
+            raise call.fail("a constant with a value for each picture of the batch fits only one batch")
+        shape = [len(call.result), *given[1].shape]
+        given[1] = placed_constant(call, given[1].detach().expand(shape), ".constant")
+        terms[1] = batch + terms[1]
+    return _product(call, given, terms, out)
+
+
+def _permuted_sum(call: Call, x: Any, term: str, out: str) -> str:
+    if out[:1] != term[0]:
+        raise call.fail("pictures of a batch must stay separate: the first letter is theirs")
+    gone = [index for index, letter in enumerate(term) if letter not in out]
+    kept = [letter for letter in term if letter in out]
+    order = [kept.index(letter) for letter in out]
+    if not gone:
+        return permuted(call, x, order, "").buffer
+    value = x.value.sum(gone)
+    made = Place(total(replace(call, result=value, name=f"{call.name}.sum"), x, gone), value)
+    return permuted(call, made, order, "").buffer
+
+
+def _product(call: Call, given: list[Place], terms: list[str], out: str) -> str:
+    batch, (a, b) = out[0], terms
+    both = [letter for letter in a[1:] if letter in b and letter in out]
+    summed = [letter for letter in a[1:] if letter in b and letter not in out]
+    rows, columns = ([letter for letter in term[1:] if letter not in other] for term, other in ((a, b), (b, a)))
+    if any(letter not in out for letter in rows + columns):
+        raise call.fail("a letter of one term alone is summed over: sum it before")
+    sizes: dict[str, int] = {}
+    for place, term in zip(given, terms, strict=True):
+        sizes |= dict(zip(term, place.value.shape, strict=True))
+    heads, deep, high, wide = (prod(sizes[letter] for letter in letters) for letters in (both, summed, rows, columns))
+
+    def matrix(place: Place, term: str, letters: list[str], sides: list[int], part: str) -> Place:
+        turned = permuted(call, place, [term.index(letter) for letter in [batch, *both, *letters]], f"{part}.turned")
+        seen = turned.value.reshape(len(turned.value), *sides)
+        return Place(reshaped(call, turned, seen, part), seen)
+
+    first = matrix(given[0], a, rows + summed, [heads, high, deep], ".a")
+    second = matrix(given[1], b, summed + columns, [heads, deep, wide], ".b")
+    value = first.value @ second.value
+    made = call.write("matmul", {"a": first.buffer, "b": second.buffer}, value=value, part=".product")
+    letters = [batch, *both, *rows, *columns]
+    seen = value.reshape([sizes[letter] for letter in letters])
+    apart = Place(reshaped(call, Place(made, value), seen, ".apart"), seen)
+    return permuted(call, apart, [letters.index(letter) for letter in out], "").buffer
+
+
+def attention(
+    call: Call,
+    query: Place,
+    key: Place,
+    value: Place,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> str:
+    """``softmax(q kᵀ · scale) v`` for each head."""
+    if attn_mask is not None or dropout_p or is_causal or enable_gqa:
+        raise call.fail("mask, dropout and groups are not supported")
+    if not all(isinstance(each, Place) and each.value.dim() == 4 for each in (query, key, value)):
+        raise call.fail("queries, keys and values must be (N, heads, length, channels)")
+    factor = query.value.shape[-1] ** -0.5 if scale is None else float(scale)
+    return _attended(call, query, key, value, factor)[0]
+
+
+def _attended(call: Call, query: Place, key: Place, value: Place, factor: float, part: str = "") -> tuple[str, Place]:
+    """What each query sees, in ``call``'s result or, with a ``part``, on the way there; and with which weights."""
+    scores = query.value @ key.value.transpose(-2, -1)
+    turned = permuted(call, key, [0, 1, 3, 2], ".turned")
+    made = Place(call.write("matmul", {"a": query.buffer, "b": turned.buffer}, value=scores, part=".scores"), scores)
+    scaled = affine(call, made, factor, 0.0, ".scaled", scores * factor)
+    weights = (scores * factor).softmax(-1)
+    chosen = call.write("softmax", {"x": scaled}, attributes={"over": "w"}, value=weights, part=".weights")
+    seen = weights @ value.value if part else call.result
+    return call.write("matmul", {"a": chosen, "b": value.buffer}, value=seen, part=part), Place(chosen, weights)
+
+
+def multi_head_attention(
+    call: Call,
+    query: Any,
+    key: Any,
+    value: Any,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Any,
+    in_proj_bias: Any,
+    bias_k: Any,
+    bias_v: Any,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Any,
+    training: bool = True,
+    key_padding_mask: Any = None,
+    need_weights: bool = True,
+    attn_mask: Any = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Any = None,
+    k_proj_weight: Any = None,
+    v_proj_weight: Any = None,
+    static_k: Any = None,
+    static_v: Any = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> list[str]:
+    """torch's, of (N, length, channels): projections, ``attention`` of each head, one more projection."""
+    masks = key_padding_mask, attn_mask, bias_k, bias_v, static_k, static_v
+    if any(each is not None for each in masks) or add_zero_attn or is_causal or (training and dropout_p):
+        raise call.fail("masks, added keys and dropout are not supported")
+    answer, weights = call.result
+    weight = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else in_proj_weight.chunk(3)
+    bias = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+    heads = []
+    for name, x, w, b in zip("qkv", (query, key, value), weight, bias, strict=True):
+        place = x if isinstance(x, Place) else placed_constant(call.part_giving(answer), x.transpose(0, 1), f".{name}0")
+        projected = torch.nn.functional.linear(place.value, w.detach(), None if b is None else b.detach())
+        made = linear(replace(call, result=projected, name=f"{call.name}.{name}"), place, w, b)
+        apart = projected.reshape(*projected.shape[:2], num_heads, -1)
+        seen = Place(reshaped(call, Place(made, projected), apart, f".{name}.apart"), apart)
+        heads.append(permuted(call, seen, [0, 2, 1, 3], f".{name}.heads"))
+    q, k, v = heads
+    seen_by_heads, chosen = _attended(call, q, k, v, q.value.shape[-1] ** -0.5, ".seen")
+    side = permuted(call, Place(seen_by_heads, chosen.value @ v.value), [0, 2, 1, 3], ".side")
+    flat = side.value.flatten(2)
+    together = Place(reshaped(call, side, flat, ".together"), flat)
+    out = linear(call.part_giving(answer), together, out_proj_weight, out_proj_bias)
+    if weights is None:
+        return [out]
+    if not average_attn_weights:
+        return [out, chosen.buffer]
+    average = chosen.value.mean(1, keepdim=True)
+    mean = call.write("mean", {"x": chosen.buffer}, attributes={"over": "c"}, value=average, part=".mean")
+    return [out, reshaped(call, Place(mean, average), average[:, 0], ".average")]

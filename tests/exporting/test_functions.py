@@ -1,0 +1,233 @@
+"""Functions of torch as forwards call them, by themselves: the packed file answers like torch."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from user_networks import CHANNELS, HEIGHT, WIDTH
+from zoo import arrays
+
+import rbnn
+from rbnn.errors import ExportError
+from rbnn.packed.session import Session
+
+Function = Callable[[Tensor], Any]
+
+
+class Behind(nn.Module):
+    """A convolution and a function, which gets (N, 12, HEIGHT, WIDTH)."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.stem, self.function = nn.Conv2d(CHANNELS, 12, 3, padding=1), function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.stem(x))
+
+
+def check(function: Function, path: Path) -> None:
+    torch.manual_seed(3)
+    model = Behind(function).eval()
+    rbnn.export(model, path, torch.randn(2, CHANNELS, HEIGHT, WIDTH))
+    x = torch.randn(3, CHANNELS, HEIGHT, WIDTH)
+    with torch.no_grad():
+        wanted = arrays(model(x))
+    for ours, theirs in zip(arrays(Session(path)(x.numpy())), wanted, strict=True):
+        assert ours.shape == tuple(theirs.shape)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * max(1.0, float(theirs.abs().max())))
+
+
+def written_in_the_middle(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[:, 2:5, 1:, :-1] = x[:, :3, :-1, 1:] * 2
+    y[:, 7] = 0.5
+    y[..., 0] = y[..., 0] + 1
+    return y
+
+
+def written_into_zeros(x: Tensor) -> Tensor:
+    y = x.new_zeros(x.shape[0], 3, 4, x.shape[2], x.shape[3])
+    y[:, :, 1] = x[:, :3]
+    y[:, 2, 3] = x[:, 4]
+    return y
+
+
+def written_in_place(x: Tensor) -> Tensor:
+    y = x * 1
+    y[:, 1:4] += 1
+    y[:, :, 2:] *= x[:, :, 2:]
+    return y
+
+
+def boxes(x: Tensor) -> Tensor:
+    y = x.flatten(2).transpose(1, 2).contiguous()
+    y[..., :2] = (y[..., :2] + torch.arange(y.shape[1])[None, :, None]) * 4
+    y[..., 2:4] = torch.exp(y[..., 2:4])
+    return y
+
+
+CHOSEN: dict[str, Function] = {
+    "a part that is written": written_in_the_middle, "a part of zeros": written_into_zeros,
+    "a part changed in place": written_in_place, "boxes in place": boxes,
+    "a list": lambda x: x[:, [3, 1, 1, 0]], "a permutation": lambda x: x[:, torch.tensor([*range(11, -1, -2), 0, 4])],
+    "rows": lambda x: torch.index_select(x, 2, torch.tensor([2, 3, 0])),
+    "flipped": lambda x: torch.flip(x, (1, -1)), "flipped, as arguments": lambda x: x.flip(2, 3),
+    "rolled": lambda x: torch.roll(x, (1, -2), (2, 3)), "rolled channels": lambda x: x.roll(5, 1),
+    "repeated": lambda x: x.repeat_interleave(2, dim=1), "repeated rows": lambda x: x.repeat_interleave(3, 2),
+    "one minus what is repeated": lambda x: 1 - x.mean(1, keepdim=True).expand_as(x),
+    "a constant that repeats": lambda x: x.mean(3, keepdim=True) * torch.linspace(-1, 1, 5) + 1,
+    "by name": lambda x: torch.add(input=F.relu(input=x), other=x),
+    "one number": lambda x: x.mean((1, 2, 3)), "one number of several": lambda x: (x.mean((1, 2, 3)), x.sum((2, 3))),
+    "one answer in two shapes": lambda x: (x.mean((2, 3), keepdim=True), x.mean((2, 3), keepdim=True).flatten(1)),
+    "windows": lambda x: F.unfold(x, (3, 2), dilation=(1, 2), padding=1, stride=2),
+    "windows laid back": lambda x: F.fold(F.unfold(x, 3, padding=1), x.shape[2:], 3, padding=1),
+}  # fmt: skip
+
+
+def old_softmax(x: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about its choice
+        return F.softmax(x.flatten(1))
+
+
+BENT: dict[str, Function] = {
+    "celu": lambda x: F.celu(x, 0.7), "rrelu": F.rrelu, "softsign": F.softsign, "logsigmoid": F.logsigmoid,
+    "softshrink": lambda x: F.softshrink(x, 0.3), "hardshrink": lambda x: F.hardshrink(x, 0.3),
+    "tanhshrink": F.tanhshrink, "threshold": lambda x: F.threshold(x, 0.1, 0.1), "glu": lambda x: F.glu(x, 1),
+    "glu of rows": lambda x: F.glu(x[:, :, :4], 2), "sign": torch.sign, "sign of zeros": lambda x: F.relu(x).sign(),
+    "softmin": lambda x: F.softmin(x, 1), "where": lambda x: torch.where(x > 0.2, x, x * 0.1),
+    "where two": lambda x: torch.where(x[:, :6] <= x[:, 6:], x[:, :6], -1.0),
+    "compared": lambda x: (x >= 0).float() * x + (x < 0.5).to(x.dtype),
+    "masked": lambda x: x.masked_fill(torch.eye(HEIGHT, WIDTH).bool(), -3.0), "logsumexp": lambda x: x.logsumexp(1),
+    "var and mean": lambda x: torch.var_mean(x, (2, 3), keepdim=True),
+    "std and mean": lambda x: torch.std_mean(x, dim=1, correction=0),
+    "old softmax": old_softmax,
+}  # fmt: skip
+
+PRODUCTS: dict[str, Function] = {
+    "heads": lambda x: torch.einsum("bhij,bhkj->bhik", x, x),
+    "spaces": lambda x: torch.einsum("b c h w, b c h v -> b c w v", x, x),
+    "a constant": lambda x: torch.einsum("bchw,dc->bdhw", x, torch.ones(5, 12)),
+    "a constant first": lambda x: torch.einsum("nc,bcd->bnd", torch.ones(4, 12), x.flatten(2)),
+    "an order": lambda x: torch.einsum("bchw->bwhc", x), "a sum": lambda x: torch.einsum("bchw->bwc", x),
+    "gates": lambda x: torch.einsum("bchw,bc->bchw", x, x.mean((2, 3))),
+    "many heads": lambda x: x.view(len(x), 3, 4, HEIGHT, WIDTH) @ x.view(len(x), 3, 4, WIDTH, HEIGHT),
+}  # fmt: skip
+
+
+def shuffled(x: Tensor) -> Tensor:
+    """ShuffleNet V2's, as its authors write it: the batch and half of the channels are one dimension."""
+    n, c, h, w = x.shape
+    y = x.reshape(n * c // 2, 2, h * w).permute(1, 0, 2).reshape(2, -1, c // 2, h, w)
+    return torch.cat([F.relu(y[0]), y[1]], 1)
+
+
+def pieces(x: Tensor) -> Tensor:
+    """Each picture is cut into four, over which the same layers go."""
+    n, c, h, w = x.shape
+    torch.manual_seed(0)
+    conv, norm, group = nn.Conv2d(3, 6, 3, padding=1, groups=3), nn.BatchNorm2d(6).eval(), nn.GroupNorm(3, 6)
+    nn.init.normal_(norm.running_mean)
+    nn.init.normal_(group.weight)
+    y = x.reshape(n * 4, c // 4, h, w)
+    y = group(norm(conv(y))) * torch.sigmoid(F.adaptive_avg_pool2d(y, 1)).mean(1, True)
+    return F.max_pool2d(F.leaky_relu(y), 2).reshape(n, 24, h // 2, w // 2)
+
+
+def sequence(x: Tensor) -> Tensor:
+    """(length, N, channels), as transformers have it."""
+    y = x.flatten(2).permute(2, 0, 1)
+    y = torch.cat([y.mean(dim=0, keepdim=True), y], dim=0) + torch.linspace(0, 1, HEIGHT * WIDTH + 1)[:, None, None]
+    y = F.layer_norm(y, (12,)) * torch.linspace(0, 1, 12)
+    y = F.linear(y, torch.linspace(-1, 1, 60).view(5, 12))
+    return y[0] + y.softmax(0).amax(0) + y[1:].transpose(0, 1).sum(1)
+
+
+def coefficients(x: Tensor) -> Tensor:
+    """Dynamic ReLU's: pixels first."""
+    slopes = x.mean((2, 3)).view(-1, 12, 1) * torch.tensor([1.0, 0.5])
+    return (x.permute(2, 3, 0, 1).unsqueeze(-1) * slopes).max(dim=-1)[0].permute(2, 3, 0, 1)
+
+
+def both_views(x: Tensor) -> Tensor:
+    """Two batches one behind the other."""
+    one, two = torch.cat([x, x.flip(3)]).mul(2).relu().chunk(2)
+    return one - two
+
+
+APART: dict[str, Function] = {
+    "stack": lambda x: torch.stack([x, F.relu(x)]).mean(0), "stack and max": lambda x: torch.stack([x, -x]).max(0)[0],
+    "shuffle": shuffled, "pieces": pieces, "sequence": sequence, "pixels first": coefficients,
+    "two batches": both_views, "unbound": lambda x: torch.stack([x, x + 1], 0).unbind(0)[1],
+    "back again": lambda x: x.transpose(0, 1).transpose(0, 1) + 1,
+    "sums of a middle dimension": lambda x: x.view(len(x), 3, 2, 2, HEIGHT, WIDTH).sum((2, 5)),
+    "softmax of a middle dimension": lambda x: x.view(len(x), 3, 4, HEIGHT, WIDTH).softmax(2),
+    "gates of a middle dimension": lambda x: x.view(len(x), 3, 4, HEIGHT, -1) * torch.arange(4.0).view(4, 1, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*CHOSEN, *BENT, *PRODUCTS, *APART])
+def test_the_file_answers_like_torch(tmp_path: Path, name: str) -> None:
+    check((CHOSEN | BENT | PRODUCTS | APART)[name], tmp_path / "net.rbnn")
+
+
+@pytest.mark.parametrize("levels", [0, 3])
+def test_maxima_are_put_back_where_they_were(tmp_path: Path, levels: int) -> None:
+    """Also where several pixels of a window are equal: the first of them counts."""
+
+    def pooled(x: Tensor) -> Tensor:
+        x = x[:, :, : HEIGHT // 2 * 2, : WIDTH // 2 * 2]
+        x = F.hardtanh(x * 1e9, 0, levels) if levels else F.relu(x)
+        small, places = F.max_pool2d(x, 2, return_indices=True)
+        return F.max_unpool2d(small.flip(1) + 1, places, 2)
+
+    check(pooled, tmp_path / "net.rbnn")
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_attention_of_torch(tmp_path: Path, batch_first: bool) -> None:
+    attention = nn.MultiheadAttention(12, 3, batch_first=batch_first).eval()
+    nn.init.normal_(attention.in_proj_bias)
+
+    def attend(x: Tensor) -> Any:
+        y = x.flatten(2)
+        y = y.transpose(1, 2) if batch_first else y.permute(2, 0, 1)
+        seen, weights = attention(y, y, y)
+        return (seen if batch_first else seen.transpose(0, 1)), weights
+
+    check(attend, tmp_path / "net.rbnn")
+
+
+class Kept(nn.Module):
+    """A network with weight norm that keeps what it computed last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with pytest.warns(FutureWarning):
+            self.conv = nn.utils.weight_norm(nn.Conv2d(3, 8, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = self.conv(x)
+        return self.last.relu()
+
+
+def test_results_that_a_module_keeps_do_not_hinder(tmp_path: Path) -> None:
+    model, x = Kept(), torch.randn(2, 3, 6, 6)
+    wanted = model(x)
+    assert model.last.grad_fn is not None
+    rbnn.export(model, tmp_path / "net.rbnn", x)
+    np.testing.assert_allclose(Session(tmp_path / "net.rbnn")(x.numpy()), wanted.detach(), rtol=1e-4, atol=1e-5)
+    assert model.last.grad_fn is not None
+
+
+def test_an_answer_begins_with_the_batch(tmp_path: Path) -> None:
+    with pytest.raises(
+        ExportError, match=r"an output of the network has the shape \(12, 2, .*keep the first dimension"
+    ):
+        rbnn.export(Behind(lambda x: x.transpose(0, 1)), tmp_path / "net.rbnn", torch.randn(2, CHANNELS, 5, 4))
