@@ -344,7 +344,7 @@ def test_signals() -> None:
         (nn.Sequential(nn.ReLU()), "Sequential has no float nn.Conv1d, nn.Conv2d or nn.Linear"),
         (nn.Sequential(nn.Conv2d(8, 8, 3), nn.Linear(8, 2)), r"first convolution.*last linear layer.*keep"),
         (nn.Sequential(nn.Conv2d(8, 8, 3, groups=8)), "first convolution"),
-        (nn.Sequential(BinaryConv2d(8, 8, 3)), "1 layer of Sequential is binary already"),
+        (nn.Sequential(BinaryConv2d(8, 8, 3)), "1 layer of Sequential is already binary"),
     ],
 )
 def test_nothing_to_binarize_is_an_error(model: nn.Module, words: str) -> None:

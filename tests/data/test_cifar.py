@@ -130,7 +130,7 @@ def test_hostile_names_in_an_archive_touch_nothing(tmp_path: Path) -> None:
 
 def test_an_archive_without_the_batches_is_refused(tmp_path: Path) -> None:
     tar(tmp_path / "cifar-10-binary.tar.gz", {"../cifar-10-batches-bin/test_batch.bin": b"x"})
-    with pytest.raises(DataError, match=r"lacks cifar-10-batches-bin/test_batch\.bin"):
+    with pytest.raises(DataError, match=r"does not contain cifar-10-batches-bin/test_batch\.bin"):
         _cifar.load(SMALL10, tmp_path, "test")
 
 
@@ -162,7 +162,7 @@ def test_unbalanced_classes_are_refused(tmp_path: Path) -> None:
 )
 def test_a_pickle_of_another_structure_is_refused(batch: dict[str, object]) -> None:
     container = _cifar.Container(Path("folder"), "", pickled=True)
-    with pytest.raises(DataError, match=r"folder: expected .* images in test_batch"):
+    with pytest.raises(DataError, match="folder: test_batch: expected `"):
         _cifar.parse(SMALL10, python2_pickle(batch), container, "test_batch")
 
 

@@ -30,7 +30,7 @@ def test_three_lines_and_the_page(
     nearer, farther = sorted(means, key=means.__getitem__)
     assert angle.endswith(f": {nearer} {means[nearer]:.1f}°, {farther} {means[farther]:.1f}°.")
     size = packed.stat().st_size / 1000
-    assert re.fullmatch(rf"  As bits: net\.rbnn has {size:.1f} kB, \d+\.\d times less .* in \d\.\d+ ms\.", bits)
+    assert re.fullmatch(rf"  As bits: net\.rbnn has {size:.1f} kB, \d+\.\d× smaller .* \d\.\d+ ms per image\.", bits)
     assert last.startswith(f"Look at {page} (")
 
 

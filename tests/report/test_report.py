@@ -426,7 +426,7 @@ def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: P
         (["file"], "file is not a readable checkpoint"),
         (["empty"], "empty contains no config.toml"),
         (["run", "run"], "run is given twice"),
-        (["changed log"], "lacks numbers"),
+        (["changed log"], "is incomplete"),
         (["bad log"], "line 1 does not describe an epoch"),
         (["nothing.json"], "cannot read table nothing.json: No such file"),
         (["broken.json"], "broken.json is not a table"),
