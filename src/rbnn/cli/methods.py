@@ -92,7 +92,8 @@ def _explain(row: dict[str, Any]) -> None:
     from rbnn.methods import METHODS
 
     console = Console(highlight=False, markup=False)
-    console.print(inspect.getdoc(METHODS[row["name"]]) if row["name"] in METHODS else row["summary"], soft_wrap=True)
+    said = inspect.getdoc(METHODS[row["name"]]) or "" if row["name"] in METHODS else row["summary"]
+    console.print(said.replace("``", "`"), soft_wrap=True)
     if row["options"]:
         table = Table("option", "as in the paper (default)", "in our recipes")
         for key, value in row["options"].items():
