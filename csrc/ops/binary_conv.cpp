@@ -24,7 +24,7 @@ void or_bits(const Word* from, std::size_t first, std::size_t count, Word* to, s
 }  // namespace
 
 BinaryConvolution::BinaryConvolution(const Kernels& kernels, const Geometry& geometry, std::size_t channels, std::size_t outputs,
-                                     const std::uint8_t* weight, bool zero_padding, Kept& kept)
+                                     const std::uint8_t* weight, bool zero_padding, Kept& kept, std::size_t groups)
     : kernels_(kernels), geometry_(geometry), channels_(channels), outputs_(outputs) {
     const std::size_t taps = geometry_.y.kernel * geometry_.x.kernel;
     const std::size_t apart = taps * words(), together = words_for(taps * channels_);
@@ -37,21 +37,34 @@ BinaryConvolution::BinaryConvolution(const Kernels& kernels, const Geometry& geo
     const std::size_t steps = (segment_taps_ * pixel_bits_ + kernels_.step_bits - 1) / kernels_.step_bits;
     segment_bits_ = steps * kernels_.step_bits;
     row_words_ = words_for(taps / segment_taps_ * segment_bits_);
-    kept.weights(outputs_, apart, sizeof(Word));
-    const std::vector<Word> rows = order_weights(weight);
-    tile(rows);
+    const std::size_t width = words_for(outputs_) * kBlockChannels;
+    kept.weights(groups * width, apart, sizeof(Word));
+    block_bytes_ = kernels_.tiled_bytes(row_words_);
+    weights_ = AlignedBytes(groups * words_for(outputs_) * block_bytes_);
     find_taps();
-    make_base(rows, zero_padding, kept);
+    if (zero_padding)
+        borders_ = find_borders(geometry_);
+    else  // taps in the padding are −1 like any other
+        borders_ = {{{{0, geometry_.y.kernel}, {0, geometry_.x.kernel}}}, std::vector<std::uint32_t>(geometry_.positions(), 0)};
+    kept.borders(groups * borders_.kinds.size(), width);
+    base_.resize(groups * borders_.kinds.size() * width, 0);
+    for (std::size_t group = 0; group < groups; ++group) {
+        const std::vector<Word> rows = order_weights(weight + group * outputs_ * taps * ((channels_ + 7) / 8));
+        tile(rows, group);
+        make_base(rows, group);
+    }
 }
 
-void BinaryConvolution::run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads, Call& call) const {
+void BinaryConvolution::run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads, Call& call,
+                            std::size_t group) const {
     if (layout_ == Layout::gathered)
         gather(in, scratch, call);
     else
         copy_rows(in, scratch, threads);
     const BinaryConv job{scratch, taps_.offsets.data(), pixels_.data(), geometry_.x.count, geometry_.positions(),
-                         borders_.of_pixel.data(), taps_.segments.data(), taps_.segments.size(), weights_.data(),
-                         block_bytes_, base_.data(), finish};
+                         borders_.of_pixel.data(), taps_.segments.data(), taps_.segments.size(),
+                         weights_.data() + group * words_for(outputs_) * block_bytes_, block_bytes_,
+                         base_.data() + group * base_of_group(), finish};
     // Parts of about 4 million multiply-adds: large enough to hand out, small enough to spread.
     const std::size_t macs = row_words_ * kWordBits * kBlockChannels * kernels_.rows_together;
     over_blocks(kernels_, outputs_, pixels_.size(), (std::size_t{1} << 22) / macs, threads, call,
@@ -76,13 +89,12 @@ std::vector<Word> BinaryConvolution::order_weights(const std::uint8_t* weight) c
     return rows;
 }
 
-void BinaryConvolution::tile(const std::vector<Word>& rows) {
-    block_bytes_ = kernels_.tiled_bytes(row_words_);
-    weights_ = AlignedBytes(words_for(outputs_) * block_bytes_);
+void BinaryConvolution::tile(const std::vector<Word>& rows, std::size_t group) {
+    std::uint8_t* weights = weights_.data() + group * words_for(outputs_) * block_bytes_;
     for (std::size_t block = 0; block < words_for(outputs_); ++block)
         kernels_.tile_weights(rows.data() + block * kBlockChannels * row_words_,
                               std::min(kBlockChannels, outputs_ - block * kBlockChannels), row_words_,
-                              weights_.data() + block * block_bytes_);
+                              weights + block * block_bytes_);
 }
 
 // Where each output pixel's taps lie in the operand.
@@ -111,19 +123,14 @@ void BinaryConvolution::find_taps() {
         scratch_bytes_ += (geometry_.y.kernel * line_words() + 2 * geometry_.x.count * row_words_ + 1) * sizeof(Word);
 }
 
-void BinaryConvolution::make_base(const std::vector<Word>& rows, bool zero_padding, Kept& kept) {
-    const std::size_t kh = geometry_.y.kernel, kw = geometry_.x.kernel, width = words_for(outputs_) * kBlockChannels;
-    if (zero_padding)
-        borders_ = find_borders(geometry_);
-    else  // taps in the padding are −1 like any other
-        borders_ = {{{{0, kh}, {0, kw}}}, std::vector<std::uint32_t>(geometry_.positions(), 0)};
-    kept.borders(borders_.kinds.size(), width);
-    base_.resize(borders_.kinds.size() * width, 0);
-    TapSums<std::int64_t> set(kh, kw);  // bits of taps that are set
+void BinaryConvolution::make_base(const std::vector<Word>& rows, std::size_t group) {
+    const std::size_t width = words_for(outputs_) * kBlockChannels;
+    std::int32_t* base = base_.data() + group * base_of_group();
+    TapSums<std::int64_t> set(geometry_.y.kernel, geometry_.x.kernel);  // bits of taps that are set
     for (std::size_t o = 0; o < outputs_; ++o) {
         set.set([&](std::size_t tap) { return count_tap(rows.data() + o * row_words_, tap); });
         for (std::size_t kind = 0; kind < borders_.kinds.size(); ++kind)
-            base_[kind * width + o] = border_base(set, borders_.kinds[kind], channels_);
+            base[kind * width + o] = border_base(set, borders_.kinds[kind], channels_);
     }
 }
 

@@ -13,14 +13,15 @@ namespace rbnn {
 
 class BinaryConvolution {
 public:
-    // `weight` (outputs, kernel rows, kernel columns, bytes of a tap): bits beyond the channels are 0.
+    // `weight` (groups, outputs, kernel rows, kernel columns, bytes of a tap): bits beyond the channels are 0.  Channels and
+    // outputs are those of one group.
     BinaryConvolution(const Kernels& kernels, const Geometry& geometry, std::size_t channels, std::size_t outputs,
-                      const std::uint8_t* weight, bool zero_padding, Kept& kept);
+                      const std::uint8_t* weight, bool zero_padding, Kept& kept, std::size_t groups = 1);
 
     // Memory that a run needs.
     std::size_t scratch_bytes() const { return scratch_bytes_; }
-    // `in`: words_for(channels) words per pixel.
-    void run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads, Call& call) const;
+    // `in`: words_for(channels) words per pixel, the channels of one group.
+    void run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads, Call& call, std::size_t group = 0) const;
 
 private:
     // How pixels lie in the operand: without gaps because units do not split them, padded to words, or gathered for each
@@ -33,11 +34,13 @@ private:
     // Words of a padded line of pixels without gaps, and one more for or_bits.
     std::size_t line_words() const { return words_for(geometry_.x.padded() * channels_) + 1; }
     std::size_t tap_bit(std::size_t tap) const;
+    // Numbers in `base_`.
+    std::size_t base_of_group() const { return borders_.kinds.size() * words_for(outputs_) * kBlockChannels; }
 
     std::vector<Word> order_weights(const std::uint8_t* weight) const;
-    void tile(const std::vector<Word>& rows);
+    void tile(const std::vector<Word>& rows, std::size_t group);
     void find_taps();
-    void make_base(const std::vector<Word>& rows, bool zero_padding, Kept& kept);
+    void make_base(const std::vector<Word>& rows, std::size_t group);
     std::int64_t count_tap(const Word* row, std::size_t tap) const;
     void copy_rows(const Word* in, std::uint8_t* operand, int threads) const;
     void gather(const Word* in, std::uint8_t* operand, Call& call) const;
@@ -55,7 +58,7 @@ private:
     std::vector<Word> nothing_;          // a row of zeros
     Taps taps_;
     Borders borders_;
-    std::vector<std::int32_t> base_;
+    std::vector<std::int32_t> base_;  // groups × kinds of border × outputs in whole blocks
 };
 
 }  // namespace rbnn

@@ -124,9 +124,15 @@ private:
                     w += kBlockChannels;
                     continue;
                 }
-                for (std::size_t k = 0; k < each; ++k, w += kBlockChannels)
-                    for (std::size_t c = 0; c < count; ++c)
-                        sums[c] += in[segment.offset + (begin + c) / outputs * each + k] * w[c];
+                for (std::size_t c = 0, end; c < count; c = end) {  // the channels of one group see the same values
+                    const std::size_t group = (begin + c) / outputs;
+                    end = std::min(count, (group + 1) * outputs - begin);
+                    for (std::size_t k = 0; k < each; ++k) {
+                        const float x = in[segment.offset + group * each + k];
+                        for (std::size_t i = c; i < end; ++i) sums[i] += x * w[k * kBlockChannels + i];
+                    }
+                }
+                w += each * kBlockChannels;
             }
             kernels_.finish(job.finish, sums, block, pixel, pixel + 1);
         }

@@ -9,6 +9,7 @@ namespace rbnn {
 
 // Weights are bits, in whole bytes for each tap; padding is 0, or −1 like any sign.
 Made make_binary_conv(const ConvolutionParameters& p, const std::uint8_t* weight, bool zero_padding);
+Made make_grouped_binary_conv(const ConvolutionParameters& p, const std::uint8_t* weight, bool zero_padding, std::size_t groups);
 Made make_float_conv(const ConvolutionParameters& p, const float* weight, std::size_t groups);
 Made make_float_conv(const ConvolutionParameters& p, const std::int8_t* weight, std::size_t groups);
 // A byte u stands for u − zero[channel].

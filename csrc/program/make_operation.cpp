@@ -97,16 +97,19 @@ Made read_convolution(const Reader& reader, const Kernels& kernels, Kept& kept) 
     const Geometry geometry = read_geometry(reader, in, false);
     const ConvolutionParameters p{kernels, in, geometry, read_finish(reader, geometry), kept};
     const std::size_t outputs = p.finish.channels, kh = geometry.y.kernel, kw = geometry.x.kernel;
-    if (kind == "binary_conv") {
-        const auto* weight = reader.data<std::uint8_t>("weight", {outputs, kh, kw, (in.channels + 7) / 8});
-        expect_no_more_bits(weight, outputs * kh * kw, in.channels, "the weight has bits beyond its channels");
-        return make_binary_conv(p, weight, reader.number("pad", 0.0) == 0.0);
-    }
     if (kind == "int8_conv")
         return make_int8_conv(p, reader.data<std::int8_t>("weight", {outputs, kh, kw, in.channels}),
                               reader.channel_values("zero", in.channels, 0.0f));
     const std::size_t groups = reader.whole("groups", 1, 1, kLargestChannels, {1})[0];
     require(in.channels % groups == 0 && outputs % groups == 0, "groups do not divide the channels");
+    if (kind == "binary_conv") {
+        const std::size_t each = in.channels / groups;
+        const auto* weight = reader.data<std::uint8_t>("weight", {outputs, kh, kw, (each + 7) / 8});
+        expect_no_more_bits(weight, outputs * kh * kw, each, "the weight has bits beyond its channels");
+        const bool zero_padding = reader.number("pad", 0.0) == 0.0;
+        if (groups == 1) return make_binary_conv(p, weight, zero_padding);
+        return make_grouped_binary_conv(p, weight, zero_padding, groups);
+    }
     const std::vector<std::size_t> shape{outputs, kh, kw, in.channels / groups};
     // Whole numbers from −128 to 127 take a quarter of the file; here they are floats like any other.
     if (reader.spec.tensors.at("weight").type == Tensor::Type::int8)

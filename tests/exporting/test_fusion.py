@@ -45,6 +45,14 @@ def test_a_bi_real_network_is_nothing_but_convolutions_and_shortcuts(tmp_path: P
     assert middle.attributes["activation"] == ["hardtanh", -1.0, 1.0]
 
 
+@pytest.mark.parametrize("name", ["binary, groups", "binary, groups, centred"])
+def test_groups_are_one_operation(tmp_path: Path, name: str) -> None:
+    graph = exported(tmp_path, Around(NETWORKS[name]()).eval(), 3, 13, 11)
+    grouped = [operation for operation in graph.operations if operation.attributes.get("groups", 1) > 1]
+    assert [operation.kind for operation in grouped] == ["binary_conv"]
+    assert {"slice", "concat"}.isdisjoint(kinds(graph))
+
+
 @pytest.mark.parametrize(
     ("shortcut", "steps"),
     [

@@ -102,18 +102,27 @@ def exact_ends(draw: Any, tensors: Any, attributes: Any, read: Any, written: Any
     return roles, inputs
 
 
+@st.composite
+def grouped(draw: st.DrawFn) -> tuple[int, int, int]:
+    """Groups, and the channels that each reads and writes."""
+    groups = draw(st.sampled_from([1, 1, 2, 3, 7]))
+    counts = channel_counts if groups == 1 else st.one_of(st.sampled_from([1, 8, 32, 64]), st.integers(1, 70))
+    return groups, draw(counts), draw(counts)
+
+
 @every_kernel
 @often
 @given(data=st.data())
 def test_binary_conv(kernels: str, data: st.DataObject) -> None:
     window = data.draw(windows())
-    channels, outputs = data.draw(channel_counts), data.draw(channel_counts)
+    groups, each, outputs = data.draw(grouped())
+    channels, outputs = groups * each, groups * outputs
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     tensors, attributes = finish(data.draw, rng, outputs)
     shape = convolved(window, outputs)
     roles, inputs = exact_ends(data.draw, tensors, attributes, (*window.pop("size"), channels), shape)
-    tensors["weight"] = signs(rng, outputs, *window["kernel"], channels)
-    attributes |= {"pad": data.draw(st.sampled_from([0, -1]))} | window
+    tensors["weight"] = signs(rng, outputs, *window["kernel"], each)
+    attributes |= {"pad": data.draw(st.sampled_from([0, -1])), "groups": groups} | window
     graph = one_operation("binary_conv", inputs, dict.fromkeys(roles, shape), tensors, attributes)
     agree(graph, kernels, rng, EXACT)
 
@@ -123,15 +132,17 @@ def test_binary_conv(kernels: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_binary_conv_by_threshold(kernels: str, data: st.DataObject) -> None:
     window = data.draw(windows(largest_kernel=5))
-    channels, outputs = data.draw(channel_counts), data.draw(channel_counts)
+    groups, each, outputs = data.draw(grouped())
+    channels, outputs = groups * each, groups * outputs
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     shape = convolved(window, outputs)
-    spread = 2 * int(np.sqrt(np.prod(window["kernel"]) * channels))
+    spread = 2 * int(np.sqrt(np.prod(window["kernel"]) * each))
     threshold = rng.integers(-spread, spread + 1, outputs).astype(np.int32)
     threshold[:: max(outputs // 3, 1)] = data.draw(st.sampled_from([-(2**31), 2**31 - 1, 0]))
-    tensors = {"weight": signs(rng, outputs, *window["kernel"], channels), "threshold": threshold}
+    tensors = {"weight": signs(rng, outputs, *window["kernel"], each), "threshold": threshold}
     inputs = {"x": (*window.pop("size"), channels)}
-    agree(one_operation("binary_conv", inputs, {"bits": shape}, tensors, dict(window)), kernels, rng, EXACT)
+    attributes = {"groups": groups} | window
+    agree(one_operation("binary_conv", inputs, {"bits": shape}, tensors, attributes), kernels, rng, EXACT)
 
 
 @every_kernel

@@ -103,8 +103,8 @@ class _Twin:
         self.put(replace(operation, kind="affine", tensors=tensors, attributes={}))
 
     def binary_conv(self, operation: Operation) -> None:
-        channels = self.graph.buffers[operation.inputs["x"]].shape[2]
         tensors, attributes = dict(operation.tensors), dict(operation.attributes)
+        channels = self.graph.buffers[operation.inputs["x"]].shape[2] // attributes.get("groups", 1)
         attributes.pop("pad", None)
         tensors.pop("level", None)
         tensors["weight"] = self.numbers.setdefault(id(tensors["weight"]), unpack(tensors["weight"], channels))

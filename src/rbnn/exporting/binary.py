@@ -19,7 +19,7 @@ from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
 from rbnn.packed.operations import Operation, Shape
 
 Known = dict[tuple[object, ...], str]
-"""Signs and slices that are there already, by where they come from: layers that read one picture share them."""
+"""Signs that are there already, by where they come from: layers that read one picture share them."""
 
 
 def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
@@ -128,95 +128,55 @@ class _Layer:
     known: Known
 
     def sums(self, bias: Array | float) -> str:
-        """Σ factor level (signs ⊛ a) + bias, the groups side by side, what a wider padding added cut off."""
-        call, groups, cut = self.call, self.window.groups, self.window.cut
+        """Σ factor level (signs ⊛ a) + bias, what a wider padding added cut off."""
+        call, cut = self.call, self.window.cut
         signs = self.form.signs
         filters = signs.transpose(0, 1, 3, 4, 2) if signs.ndim == 5 else signs[:, :, None, None]
         height, width, channels = call.shape_of(call.result)
         wide: Shape = height + cut[0], width + cut[1], channels
         # An offset of the inputs adds offset · Σ w, all taps: padded ones are the lowest level, not nothing.
         totals = np.einsum("mo,mo->o", self.form.factors, filters.sum((2, 3, 4), dtype=np.float64))
-        shift, each = self.form.offset * totals + bias, channels // groups
-        parts = []
-        for group in range(groups):
-            mine = slice(group * each, (group + 1) * each)
-            chain = self._chain(
-                group, [base[mine] for base in filters], self.form.factors[:, mine], shift[mine], wide[:2]
-            )
-            parts.append(chain)
-        buffer = parts[0]
-        if groups > 1:
-            buffer = call.write("concat", {f"x{i}": part for i, part in enumerate(parts)}, shape=wide, part=".groups")
+        buffer = self._chain(list(filters), self.form.offset * totals + bias, wide)
         if any(cut):
             attributes = {"start": [*cut, 0], "stop": list(wide), "step": [1, 1, 1]}
             shape = (height, width, channels)
             buffer = call.write("slice", {"x": buffer}, attributes=attributes, shape=shape, part=".cut")
         return buffer
 
-    def _chain(self, group: int, bases: list[Array], factors: Array, shift: Array, size: tuple[int, int]) -> str:
-        """A binary convolution for each base and plane, each adding to the last one's output."""
-        planes, form = self._planes(group), self.form
+    def _chain(self, bases: list[Array], shift: Array, shape: Shape) -> str:
+        """A binary convolution for each base and plane, each adding to the last one's output.  Planes share the array of a
+        base, so that a file has it once."""
+        planes, form = self._planes(), self.form
         attributes = self.window.steps | {"pad": -1 if form.offset else 0}
+        if self.window.groups > 1:
+            attributes["groups"] = self.window.groups
         residual: dict[str, str] = {}
         buffer, count = "", len(planes) * len(bases)
         for index in range(count):
             base, plane = divmod(index, len(planes))
-            part = (f".group{group}" if self.window.groups > 1 else "") + (f".base{base}.{plane}" if count > 1 else "")
-            tensors = {"weight": bases[base], "scale": factors[base] * form.levels[plane]}
+            part = f".base{base}.{plane}" if count > 1 else ""
+            tensors = {"weight": bases[base], "scale": form.factors[base] * form.levels[plane]}
             if index == count - 1:
                 tensors["shift"] = shift
-            inputs, shape = {"x": planes[plane]} | residual, (*size, len(bases[0]))
+            inputs = {"x": planes[plane]} | residual
             buffer = self.call.write("binary_conv", inputs, tensors, dict(attributes), shape=shape, part=part)
             residual = {"residual": buffer}
         return buffer
 
-    def _planes(self, group: int) -> list[str]:
-        """The bits of each threshold, of the channels of one group."""
-        call, groups, centred = self.call, self.window.groups, self.form.centred
-        place = self._channels(group) if groups > 1 else self.x
-        each = self.x.value.shape[1] // groups
+    def _planes(self) -> list[str]:
+        """The bits of each threshold."""
+        call, x = self.call, self.x
         found: list[str] = []
         for threshold, signs in self.torch_signs:
-            level: float | str = "mean" if centred else float(threshold)
-            if centred and groups > 1:  # the mean is subtracted already
-                level, threshold = 0.0, torch.zeros(())
-            key = place.buffer, level
+            level: float | str = "mean" if self.form.centred else float(threshold)
+            key = x.buffer, level
             if key not in self.known:
                 name = call.name + (f".sign{len(found)}" if len(self.torch_signs) > 1 else ".sign")
-                pack = Operation("pack", name, {"x": place.buffer}, attributes={} if level == 0 else {"level": level})
-                torch_value = TorchValue(place.value, threshold, signs[:, group * each : (group + 1) * each])
-                self.known[key] = call.draft.add(pack, call.shape_of(place.value), torch_value, "bits")
+                pack = Operation("pack", name, {"x": x.buffer}, attributes={} if level == 0 else {"level": level})
+                torch_value = TorchValue(x.value, threshold, signs)
+                self.known[key] = call.draft.add(pack, call.shape_of(x.value), torch_value, "bits")
             found.append(self.known[key])
         return found
-
-    def _channels(self, group: int) -> Place:
-        """The channels of one group, as floats: bits cannot be cut.  Minus the mean of the whole picture, where the
-        method wants that."""
-        x = self._centred() if self.form.centred else self.x
-        height, width, channels = self.call.shape_of(x.value)
-        each = channels // self.window.groups
-        first, last = group * each, (group + 1) * each
-        value, key = x.value[:, first:last], (x.buffer, first, last)
-        if key not in self.known:
-            attributes = {"start": [0, 0, first], "stop": [height, width, last], "step": [1, 1, 1]}
-            self.known[key] = self.call.write(
-                "slice", {"x": x.buffer}, attributes=attributes, value=value, part=f".channels{group}"
-            )
-        return Place(self.known[key], value)
-
-    def _centred(self) -> Place:
-        """x minus its mean."""
-        call, channels = self.call, self.call.shape_of(self.x.value)[2]
-        value, key = self.x.value - _mean_of(self.x.value), (self.x.buffer, "centred")
-        if key not in self.known:
-            rows = call.write(
-                "mean", {"x": self.x.buffer}, attributes={"over": "hw"}, shape=(1, 1, channels), part=".rows"
-            )
-            mean = call.write("mean", {"x": rows}, attributes={"over": "c"}, shape=(1, 1, 1), part=".mean")
-            turned = {"scale": np.array([-1.0]), "shift": np.array([0.0])}
-            minus = call.write("affine", {"x": mean}, turned, shape=(1, 1, 1), part=".minus")
-            self.known[key] = call.write("add", {"a": self.x.buffer, "b": minus}, value=value, part=".centred")
-        return Place(self.known[key], value)
 
     def magnitudes(self) -> str:
         """XNOR-Net's K: the mean of |x| over the channels that a filter sees, then over the kernel."""

@@ -97,14 +97,16 @@ def _operation(
 
 def _sums(operation: Operation, weight: NDArray[np.uint8], bits: Array) -> Array:
     """Exact: whole numbers below 2²⁴ in float32."""
-    filters = torch.from_numpy(oracle.unpack(weight, bits.shape[3])).permute(0, 3, 1, 2)
+    groups = operation.attributes.get("groups", 1)
+    filters = torch.from_numpy(oracle.unpack(weight, bits.shape[3] // groups)).permute(0, 3, 1, 2)
     attributes: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "pad": 0}
     attributes |= operation.attributes
     height, width = attributes["padding"]
     padded = F.pad(
         torch.from_numpy(bits).permute(0, 3, 1, 2), (width, width, height, height), value=float(attributes["pad"])
     )
-    sums = F.conv2d(padded, filters, stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]))
+    stride, dilation = tuple(attributes["stride"]), tuple(attributes["dilation"])
+    sums = F.conv2d(padded, filters, stride=stride, dilation=dilation, groups=groups)
     return sums.permute(0, 2, 3, 1).numpy()
 
 

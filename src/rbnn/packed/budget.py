@@ -13,6 +13,8 @@ MOST_WORK = 10**11
 """The default limit per image: about fifty times the work of a ResNet-18 at 224 × 224."""
 LEAST_WORK = 1 << 24
 """The minimum that each operation counts, because a large number of operations is also work."""
+BLOCK = 64
+"""Output channels that a binary convolution computes at once."""
 RESIZE_TAPS = 16
 """Pixels that one is made of, at most."""
 FUNCTIONS = {"softmax": 32, "standardize": 4, "activation": 16}
@@ -52,8 +54,13 @@ def _of_operation(operation: Operation, buffers: Mapping[str, Buffer]) -> int:
     written = prod(buffers[next(iter(operation.outputs.values()))].shape)
     values = max(written, *(prod(buffers[name].shape) for name in operation.inputs.values()), 0)
     if "weight" in operation.tensors:
-        weight = operation.tensors["weight"]
-        channels = 8 * weight.shape[3] if operation.kind == "binary_conv" else weight.shape[3]
+        weight, groups = operation.tensors["weight"], operation.attributes.get("groups", 1)
+        channels = weight.shape[3]
+        if operation.kind == "binary_conv":
+            channels *= 8
+            if groups > 1:  # each computes whole blocks
+                pixels, outputs = written // len(weight), len(weight) // groups
+                written = pixels * groups * -(-outputs // BLOCK) * BLOCK
         return written * int(weight.shape[1] * weight.shape[2] * channels)
     if "kernel" in operation.attributes:
         return written * int(prod(operation.attributes["kernel"]))

@@ -9,6 +9,8 @@ LARGEST_STEP = 255
 LARGEST_PADDING = 1024
 LARGEST_INT8_TAPS = 1 << 16
 """255 · 128 · 2¹⁶ < 2³¹: the sum of an int8 convolution is exact."""
+LARGEST_FLOAT_TAPS = 1 << 24
+"""So many signs add up to a float that is exact."""
 
 MOST_SIDES = 8
 """Of a picture that is taken apart to be put together in another order."""

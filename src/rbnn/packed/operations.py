@@ -79,6 +79,7 @@ _STEPS = {
 _DILATION = {"dilation": Attribute(_PAIR, optional=True)}
 _CEIL = {"ceil": Attribute(one_of(False, True), optional=True)}
 _ACTIVATION = {"activation": Attribute(check_activation, optional=True)}
+_GROUPS = {"groups": Attribute(check_groups, optional=True)}
 _TRIPLE = Attribute(whole_numbers(3, 0, LARGEST_CHANNELS))
 _SIZE = {"size": Attribute(whole_numbers(2, 1, LARGEST_SIDE))}
 _YES_OR_NO = one_of(False, True)
@@ -91,7 +92,7 @@ _FINISH = {"scale": "float32?", "shift": "float32?", "slope": "float32?", "level
 KINDS: dict[str, Kind] = {
     "float_conv": Kind(
         _X | _CONV_INPUTS, _CONV_OUTPUTS, {"weight": "float32|int8"} | _FINISH,
-        _STEPS | _DILATION | _ACTIVATION | {"groups": Attribute(check_groups, optional=True)}, conv_shape,
+        _STEPS | _DILATION | _ACTIVATION | _GROUPS, conv_shape,
     ),
     "int8_conv": Kind(
         {"x": "bytes"} | _CONV_INPUTS, _CONV_OUTPUTS, {"weight": "int8", "zero": "float32?"} | _FINISH,
@@ -99,7 +100,7 @@ KINDS: dict[str, Kind] = {
     ),
     "binary_conv": Kind(
         {"x": "bits"} | _CONV_INPUTS, _CONV_OUTPUTS, {"weight": "uint8", "threshold": "int32?"} | _FINISH,
-        _STEPS | _DILATION | _ACTIVATION | {"pad": Attribute(one_of(0, -1), optional=True)}, conv_shape,
+        _STEPS | _DILATION | _ACTIVATION | _GROUPS | {"pad": Attribute(one_of(0, -1), optional=True)}, conv_shape,
     ),
     "pack": Kind(
         _X, {"bits": "bits"}, {"scale": "float32?", "shift": "float32?", "level": "float32?"},
@@ -122,7 +123,7 @@ KINDS: dict[str, Kind] = {
     "reduce": Kind(_X, _FLOAT, {}, _OVER | {"how": Attribute(one_of("sum", "max", "min"))}, reduced_shape),
     "softmax": Kind(_X, _FLOAT, {}, _OVER | {"log": Attribute(_YES_OR_NO, optional=True)}, same_shape),
     "standardize": Kind(
-        _X, _FLOAT, {}, _OVER | {"eps": Attribute(check_eps), "groups": Attribute(check_groups, optional=True)},
+        _X, _FLOAT, {}, _OVER | _GROUPS | {"eps": Attribute(check_eps)},
         standardize_shape,
     ),
     "local_norm": Kind(

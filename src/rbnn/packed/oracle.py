@@ -125,10 +125,14 @@ def float_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 def binary_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     """Whole numbers: padded taps are 0 (or −1), so the plain sum of products is the definition."""
-    weight = unpack(tensors["weight"], x.shape[3]).astype(np.int64)
-    taps = weight.reshape(len(weight), -1, weight.shape[3])
-    windows = _windows(x.astype(np.int64), attributes, attributes.get("pad", 0))
-    return np.asarray(sum(seen @ taps[:, tap].T for tap, seen in enumerate(windows)))
+    groups = attributes.get("groups", 1)
+    weight = unpack(tensors["weight"], x.shape[3] // groups).astype(np.int64)
+    parts = []
+    for picture, filters in zip(np.split(x, groups, 3), np.split(weight, groups, 0), strict=True):
+        taps = filters.reshape(len(filters), -1, filters.shape[3])
+        windows = _windows(picture.astype(np.int64), attributes, attributes.get("pad", 0))
+        parts.append(sum(seen @ taps[:, tap].T for tap, seen in enumerate(windows)))
+    return np.concatenate(parts, -1)
 
 
 def int8_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from rbnn.packed.limits import LARGEST_CHANNELS, LARGEST_INT8_TAPS, LARGEST_SIDE
+from rbnn.packed.limits import LARGEST_CHANNELS, LARGEST_FLOAT_TAPS, LARGEST_INT8_TAPS, LARGEST_SIDE
 from rbnn.packed.site import Shape, Site
 from rbnn.text import quoted
 
@@ -20,15 +20,16 @@ def conv_shape(site: Site) -> Shape:
     channels = weight.shape[0]
     if shape[2] % groups or channels % groups:
         raise site.fail(f"{groups} groups do not divide {shape[2]} and {channels} channels")
-    site.tensor_shape(
-        "weight", channels, *attributes["kernel"], bytes_for(shape[2]) if binary else shape[2] // groups
-    )  # fmt: skip
+    each = shape[2] // groups
+    site.tensor_shape("weight", channels, *attributes["kernel"], bytes_for(each) if binary else each)
     if binary:
-        site.tail_bits("weight", shape[2])
+        site.tail_bits("weight", each)
     if site.operation.kind == "int8_conv":
         site.tensor_shape("zero", shape[2])
         if weight[0].size > LARGEST_INT8_TAPS:
             raise site.fail(f"{weight[0].size} taps, at most {LARGEST_INT8_TAPS} can be added up in whole numbers")
+    if groups > 1 and "threshold" in site.operation.tensors and 8 * weight[0].size > LARGEST_FLOAT_TAPS:
+        raise site.fail(f"a threshold with groups takes at most {LARGEST_FLOAT_TAPS} taps, got {8 * weight[0].size}")
     for role in ("scale", "shift", "slope", "level", "threshold"):
         site.tensor_shape(role, channels)
     if "slope" in site.operation.tensors and "activation" not in attributes:

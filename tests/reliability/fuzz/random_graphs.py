@@ -134,7 +134,7 @@ class Draft:
         outputs = int(self.rng.choice(CHANNELS))
         attributes: dict[str, Any] = {key: value for key, value in window.items() if key == "kernel" or self.maybe(0.9)}
         each = shape[2]
-        if kind == "float_conv" and self.maybe(0.3):
+        if kind != "int8_conv" and self.maybe(0.3):
             groups = self.one_of([g for g in range(1, each + 1) if each % g == 0])
             outputs, each, attributes["groups"] = groups * (1 + self.below(3)), each // groups, groups
         tensors: dict[str, NDArray[Any]] = {}
