@@ -144,8 +144,8 @@ class _Layer:
         return buffer
 
     def _chain(self, bases: list[Array], shift: Array, shape: Shape) -> str:
-        """A binary convolution for each base and plane, each adding to the last one's output.  Planes share the array of a
-        base, so that a file has it once."""
+        """A binary convolution for each base and plane, each adding to the last one's output.  Planes share a base's
+        array, so that a file has it once."""
         planes, form = self._planes(), self.form
         attributes = self.window.steps | {"pad": -1 if form.offset else 0}
         if self.window.groups > 1:
