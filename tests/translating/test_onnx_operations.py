@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from packed_networks import image_for, one_operation
+from packed_networks import image_for, one_operation, signs
 
 from rbnn.packed.formulas import taps
 from rbnn.packed.graph import Graph, Input
@@ -284,3 +284,18 @@ def test_a_padding_by_zeros_before_a_maximum_counts() -> None:
     graph = Graph(Input("image"), "pooled", {name: Buffer("float", each) for name, each in shapes.items()}, [pad, pool])
     images = np.full((1, 3, 4, 4), -1, np.float32)
     assert (run(to_onnx(graph).model, {IMAGE: images})[ANSWER] == 0).all()
+
+
+@both_forms
+@pytest.mark.parametrize(("channels", "groups"), [(24, 24), (21, 3), (64, 2)])
+def test_a_binary_convolution_in_groups_is_one_node(channels: int, groups: int, qonnx: bool) -> None:
+    rng = np.random.default_rng(0)
+    tensors = {"weight": signs(rng, 2 * channels, 3, 3, channels // groups)}
+    attributes = {"kernel": [3, 3], "padding": [1, 1], "groups": groups}
+    shapes: tuple[Shape, Shape] = (5, 6, channels), (5, 6, 2 * channels)
+    graph = one_operation("binary_conv", {"x": shapes[0]}, {"float": shapes[1]}, tensors, attributes)
+    images = image_for(graph, rng)
+    network = to_onnx(graph, qonnx=qonnx)
+    assert [node.op_type for node in network.model.graph.node].count("Conv") == 1
+    got = run(standard(network.model), {IMAGE: images})[ANSWER]
+    np.testing.assert_array_equal(got, Session(graph)(images))

@@ -145,6 +145,6 @@ class Builder(Protocol[V]):
         """What ``binary_conv`` takes: whether x is above the level of its channel, (1, C, 1, 1)."""
         ...
 
-    def binary_conv(self, x: V, weight: Array, window: Window, pad: int) -> V:
-        """Whole numbers: weights ±1, (O, C, kh, kw); padded taps count as ``pad``."""
+    def binary_conv(self, x: V, weight: Array, window: Window, pad: int, groups: int) -> V:
+        """Whole numbers: weights ±1, (O, C/groups, kh, kw); padded taps count as ``pad``."""
         ...

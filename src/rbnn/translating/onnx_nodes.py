@@ -289,11 +289,12 @@ class Nodes:
         above = self.node("Greater", x, self.constant(_level(level), "level"))
         return self.node("Where", above, self.number(1), self.number(-1))
 
-    def binary_conv(self, x: str, weight: Array, window: Window, pad: int) -> str:
+    def binary_conv(self, x: str, weight: Array, window: Window, pad: int, groups: int) -> str:
         if pad:
             margins = 0, *window.padding
             x, window = self.pad(x, margins, margins, pad), replace(window, padding=(0, 0), end=(0, 0))
-        return self.node("Conv", x, self.sign_weights(weight), **_window(window, dilated=True))
+        how: dict[str, Any] = _window(window, dilated=True) | ({"group": groups} if groups > 1 else {})
+        return self.node("Conv", x, self.sign_weights(weight), **how)
 
     def sign_weights(self, weight: Array) -> str:
         """Eight signs to a byte, the first in its lowest bit, in the order of the weights."""

@@ -133,34 +133,18 @@ class _Step:
 
     def _binary_conv(self) -> Any:
         signs: Signs = self.input("x")
-        packed, groups = self.tensor("weight"), self.operation.attributes.get("groups", 1)
+        channels, groups = self.shape("x")[2], self.operation.attributes.get("groups", 1)
+        if signs.binarized is None:
+            signs.binarized = self.builder.binarize(signs.value, np.broadcast_to(signs.level, (1, channels, 1, 1)))
+        packed = self.tensor("weight")
         assert packed is not None
-        channels = self.shape("x")[2] // groups
-        weight = unpack(packed, channels).transpose(0, 3, 1, 2)
-        pad, window = self.operation.attributes.get("pad", 0), self.window()
-        parts = [
-            self.builder.binary_conv(bits, filters, window, pad)
-            for bits, filters in zip(self.binarized(signs, groups), np.split(weight, groups), strict=True)
-        ]
-        sums = parts[0] if groups == 1 else self.builder.concat(parts, 1)
+        weight = unpack(packed, channels // groups).transpose(0, 3, 1, 2)
+        pad = self.operation.attributes.get("pad", 0)
+        sums = self.builder.binary_conv(signs.binarized, weight, self.window(), pad, groups)
         threshold = self.tensor("threshold")
         if threshold is not None:
             return Signs(sums, _columns(threshold))
         return self.finish(self.affine(sums))
-
-    def binarized(self, signs: Signs, groups: int) -> list[Any]:
-        """What binary convolutions take, of each group by itself: not every engine has them in groups."""
-        height, width, channels = self.shape("x")
-        levels = np.broadcast_to(signs.level, (1, channels, 1, 1))
-        if groups == 1:
-            if signs.binarized is None:
-                signs.binarized = self.builder.binarize(signs.value, levels)
-            return [signs.binarized]
-        found, each = [], channels // groups
-        for first in range(0, channels, each):
-            part = self.builder.slice(signs.value, (first, 0, 0), (first + each, height, width), (1, 1, 1))
-            found.append(self.builder.binarize(part, levels[:, first : first + each]))
-        return found
 
     def _pack(self) -> Any:
         x, level = self.affine(self.input("x")), self.operation.attributes.get("level", 0.0)

@@ -6,6 +6,7 @@ without a word: whoever uses it should compare (`rbnn.bench.rivals.exactness`).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -44,6 +45,8 @@ class _Nodes:
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
+        self.binarized: dict[int, tuple[Any, Any, Array]] = {}
+        """What `binarize` gave, and from what."""
 
     def constant(self, array: Array) -> Any:
         return opset14.constant(np.array(array, order="C"))
@@ -190,9 +193,19 @@ class _Nodes:
     def binarize(self, x: Any, level: Array) -> Any:
         low, high = (self.constant(np.full((1, 1, 1, 1), number, np.float32)) for number in (0, 1))
         border = self.constant(level)  # one per channel: with a single number some networks crash the process
-        return opset14.fake_quantize(x, border, border, low, high, 2)
+        node = opset14.fake_quantize(x, border, border, low, high, 2)
+        self.binarized[id(node)] = node, x, level
+        return node
 
-    def binary_conv(self, x: Any, weight: Array, window: Window, pad: int) -> Any:
+    def binary_conv(self, x: Any, weight: Array, window: Window, pad: int, groups: int) -> Any:
+        if groups > 1:  # by numbers: its binary convolution has no groups, and nothing else takes what binarize gives
+            _, before, level = self.binarized[id(x)]
+            above = opset14.greater(before, self.constant(level))
+            numbers = opset14.select(above, self.number(1), self.number(-1))
+            if pad:
+                margins = 0, *window.padding
+                numbers, window = self.pad(numbers, margins, margins, pad), replace(window, padding=(0, 0))
+            return self.conv(numbers, Filters(weight), None, window, groups)
         signs = ov.Tensor(ov.Type.u1, ov.Shape(list(weight.shape)))
         signs.data[:] = np.packbits((weight > 0).reshape(-1), bitorder="little")
         weights = opset14.constant(signs)

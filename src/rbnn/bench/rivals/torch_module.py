@@ -158,11 +158,11 @@ class _Calls:
         """Numbers −1 and 1: torch has no bits."""
         return self.call(torch.where, self.call(torch.gt, x, self.constant(level)), 1.0, -1.0)
 
-    def binary_conv(self, x: fx.Node, weight: Array, window: Window, pad: int) -> fx.Node:
+    def binary_conv(self, x: fx.Node, weight: Array, window: Window, pad: int, groups: int) -> fx.Node:
         if pad:
             margins = 0, *window.padding
             x, window = self.pad(x, margins, margins, pad), replace(window, padding=(0, 0))
-        return self.conv(x, Filters(weight), None, window, 1)
+        return self.conv(x, Filters(weight), None, window, groups)
 
 
 def _standardized(x: torch.Tensor, axes: tuple[int, ...], eps: float) -> torch.Tensor:
