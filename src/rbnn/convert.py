@@ -22,6 +22,9 @@ from rbnn.text import plural
 FEWEST_CHANNELS = 8
 """A convolution with fewer input channels per group stays float: its bits would not fill a byte."""
 
+OWN_FORWARD = "has its own forward"
+"""Why a subclass of a convolution stays float: what its forward does with the weight is unknown."""
+
 Layer: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Linear
 
 _BINARY: dict[type[Layer], type[BinaryLayer]] = {
@@ -138,7 +141,7 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
     if isinstance(weight, UninitializedParameter):
         return "it has no weight yet: run one batch through the model first"
     if any(getattr(type(layer), part, None) is not getattr(kind, part, None) for part in ("forward", "_conv_forward")):
-        return f"{type(layer).__name__} has its own forward"
+        return f"{type(layer).__name__} {OWN_FORWARD}"
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}"
     if not isinstance(layer, nn.Linear):
@@ -183,11 +186,16 @@ def _nothing_left(model: nn.Module, kept: dict[str, str]) -> str:
             "there is nothing else to binarize: "
             "call binarize_ on a new network, or change the method of a layer with set_method"
         )
-    found = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in kept.items())
-    if not found:
+    if not kept:
         return f"{type(model).__name__} has no float nn.Conv1d, nn.Conv2d or nn.Linear, so there is nothing to binarize"
+    found: dict[str, list[str]] = {}
+    for name, why in kept.items():
+        found.setdefault(why, []).append(name or "the model itself")
+    reasons = [f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in found.items()]
+    own = any(why.endswith(OWN_FORWARD) for why in found)
     return (
-        f"all convolutions and linear layers of {type(model).__name__} stay float ({found}): change the argument keep"
+        f"all convolutions and linear layers of {type(model).__name__} stay float ({'; '.join(reasons)}): change the "
+        f"argument keep{', or write nn.Conv2d and nn.Linear in place of layers with their own forward' * own}"
     )
 
 

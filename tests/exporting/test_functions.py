@@ -117,6 +117,8 @@ PRODUCTS: dict[str, Function] = {
     "a constant first": lambda x: torch.einsum("nc,bcd->bnd", torch.ones(4, 12), x.flatten(2)),
     "an order": lambda x: torch.einsum("bchw->bwhc", x), "a sum": lambda x: torch.einsum("bchw->bwc", x),
     "gates": lambda x: torch.einsum("bchw,bc->bchw", x, x.mean((2, 3))),
+    "a constant for all": lambda x: x.flatten(2).bmm(torch.eye(HEIGHT * WIDTH).mul(2).repeat(len(x), 1, 1)),
+    "a constant on the left": lambda x: torch.ones(1, 12, 3, HEIGHT) @ x,
     "many heads": lambda x: x.view(len(x), 3, 4, HEIGHT, WIDTH) @ x.view(len(x), 3, 4, WIDTH, HEIGHT),
 }  # fmt: skip
 

@@ -433,12 +433,47 @@ class Focus(nn.Module):
         return [{"maps": pooled, "mean": y.mean((-2, -1), keepdim=True)}, self.head(spread)]
 
 
+class SegNet(nn.Module):
+    """Maxima go back to where they were; the border is written in part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.deep, self.up = (
+            nn.Conv2d(3, 12, 3, padding=1),
+            double_conv(12, 12),
+            nn.Conv2d(12, 4, 3, padding=1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        small, places = F.max_pool2d(F.relu(self.down(x[..., :12, :10])), 2, return_indices=True)
+        y = self.up(F.max_unpool2d(self.deep(small), places, 2))
+        y[:, :, 0] = 0
+        return y
+
+
+class Fractal(nn.Module):
+    """Branches joined in a first dimension of their own, and ShuffleNet's shuffle with the batch in the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.branches = nn.Conv2d(3, 16, 3, padding=1), nn.ModuleList(double_conv(8, 8) for _ in range(2))
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        n, c, h, w = x.shape
+        x = x.reshape(n * c // 2, 2, h * w).permute(1, 0, 2).reshape(2, -1, c // 2, h, w)
+        joined = torch.stack([branch(x[1]) for branch in self.branches]).mean(dim=0)
+        return self.head(torch.cat((x[0], joined), 1).mean((2, 3)))
+
+
 ZOO: dict[str, Callable[[], nn.Module]] = {
     "U-Net, bilinear": lambda: UNet(True), "U-Net, transposed": lambda: UNet(False), "FCN": FCN, "ASPP": ASPP,
     "ShuffleNet": ShuffleNet, "SSD": SSD, "YOLO": YoloHead, "MobileNetV3": MobileNetV3, "DenseNet": DenseNet,
     "GoogLeNet": GoogLeNet, "activations": Activations, "norms": Norms, "hourglass": Hourglass,
     "attention gate": AttentionGate, "style transfer": StyleTransfer, "super-resolution": SuperResolution,
     "non-local": NonLocal, "ViT": ViT, "Light CNN": LightCNN, "Focus": Focus,
+    "SegNet": SegNet, "fractal": Fractal,
 }  # fmt: skip
 
 

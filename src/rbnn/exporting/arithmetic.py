@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rbnn.exporting.draft import Array
 from rbnn.exporting.handlers import affine, linear
-from rbnn.exporting.shapes import cut, joined, made_whole, reshaped
+from rbnn.exporting.shapes import cut, joined, made_whole, placed_constant, reshaped
 from rbnn.exporting.traced_call import Call, Place
 
 
@@ -86,6 +86,10 @@ def matmul(call: Call, a: Any, b: Any) -> str:
     """Matrices that follow from the picture, or one of the model on the right."""
     if isinstance(a, Place) and isinstance(b, Tensor) and b.dim() == 2:
         return linear(call, a, b.t())
+    if isinstance(a, Place) and isinstance(b, Tensor) and b.dim() == a.value.dim():
+        b = placed_constant(call, b.expand(len(call.result), *b.shape[1:]), ".constant")
+    elif isinstance(b, Place) and isinstance(a, Tensor) and a.dim() == b.value.dim():
+        a = placed_constant(call, a.expand(len(call.result), *a.shape[1:]), ".constant")
     if not isinstance(a, Place) or not isinstance(b, Place) or a.value.dim() != b.value.dim():
         raise call.fail(
             "both matrices must depend on the input, or the right one must be a constant with two dimensions"
