@@ -26,7 +26,8 @@ from rbnn.errors import DataError, PackError
 from rbnn.packed import file as packfile
 from rbnn.packed.graph import Graph, Input
 from rbnn.packed.operations import Buffer, Operation
-from rbnn.packed.session import Session, build
+from rbnn.packed.plans import build
+from rbnn.packed.session import Session
 
 LARGE = 20 << 30
 """More than the process may have."""
