@@ -301,6 +301,20 @@ def test_int8_is_the_network_in_coarser_numbers() -> None:
         assert (1e-4 < error < 0.05) == (each.numbers == "int8"), each.name
 
 
+def test_int8_layers_around_a_resize(tmp_path: Path) -> None:
+    import torch
+    from torch import nn
+
+    import rbnn
+
+    layers = nn.Conv2d(3, 8, 3, stride=2), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(8, 4, 3)
+    rbnn.export(nn.Sequential(*layers).eval(), tmp_path / "net.rbnn", torch.randn(2, 3, 16, 16))
+    images = np.random.default_rng(0).normal(size=(1, 3, 16, 16)).astype(np.float32)
+    session = Session(tmp_path / "net.rbnn")
+    for rival in contenders.rivals(session.graph, images, 1, ["onnxruntime"]):
+        np.testing.assert_allclose(rival.call(), session(images), atol=0.1)
+
+
 def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert contenders.missing("openvino") is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("openvino", "torch") else name)
