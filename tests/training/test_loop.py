@@ -499,7 +499,7 @@ def test_damaged_checkpoints_are_refused_or_read(uninterrupted: Path, tmp_path: 
         ({"contract": {"channels": 3}}, "does not describe a network"),
         ({"contract": 3}, "does not describe a network"),
         ({"model": None}, "contains no weights"),
-        ({"model": {"conv1.weight": 3}}, "holds conv1.weight, which is no tensor"),
+        ({"model": {"conv1.weight": 3}}, "contains conv1.weight, which is no tensor"),
         ({"model": {}}, r"another network: conv1\.weight is not in the checkpoint"),
     ],
 )
