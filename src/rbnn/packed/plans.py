@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rbnn import _core
 from rbnn.errors import ConfigError, InputError, PackError
@@ -36,9 +37,29 @@ class Plan:
         return [self.graph.buffers[name].shape for name in self.graph.inputs]
 
     @cached_property
+    def _only(self) -> tuple[int, ...]:
+        """Channels, height and width of the input, if there is one alone."""
+        return tuple(self.inputs[0][axis] for axis in (2, 0, 1)) if len(self.inputs) == 1 else ()
+
+    def takes(self, image: object) -> bool:
+        """Whether the engine takes this as it is: pictures of floats, of the right size, in order."""
+        return (
+            type(image) is np.ndarray
+            and image.shape[1:] == self._only
+            and image.dtype == np.float32
+            and image.flags.c_contiguous
+        )
+
+    @cached_property
     def outputs(self) -> list[str]:
         """The output buffers of the network."""
         return self.graph.outputs
+
+    def answer(self, planes: list[NDArray[np.float32]]) -> Any:
+        """The answer of the network from its outputs, as the engine gives them."""
+        if len(planes) == 1:
+            return self.graph.answered(lambda _: planes[0])
+        return self.graph.answered(dict(zip(self.outputs, planes, strict=True)).__getitem__)
 
     @cached_property
     def answer_bytes(self) -> int:
