@@ -146,10 +146,12 @@ class Session:
         _check_answer(len(array) if array.ndim else 0, plan)
         try:
             planes: list[NDArray[np.float32]]
-            if array.dtype == np.uint8 and self.takes_bytes:
+            if ready:
+                planes = plan.program.run(arrays, self.threads)
+            elif array.dtype == np.uint8 and self.takes_bytes:
                 planes = plan.program.run_bytes([self._shaped(array, plan)], self.threads)
             else:
-                planes = plan.program.run(arrays if ready else self._checked(arrays, plan), self.threads)
+                planes = plan.program.run(self._checked(arrays, plan), self.threads)
         except _core.Invalid as reason:
             raise InputError(str(reason)) from None
         except MemoryError:
