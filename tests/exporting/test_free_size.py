@@ -1,6 +1,5 @@
 """Networks whose heights and widths are free: at each size the packed file answers like torch, or both refuse."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from test_user_networks import random_norms
+from test_zoo import network
 from torch import Tensor, nn
 from zoo import ZOO, arrays
 
 import rbnn
 from rbnn import _core
-from rbnn.errors import ExportError, InputError, NotBinary
+from rbnn.errors import ExportError, InputError
 from rbnn.packed import file as packfile
 from rbnn.packed import oracle
 from rbnn.packed.session import Session
@@ -52,16 +52,9 @@ def answers_like_torch(model: nn.Module, session: Session, size: tuple[int, ...]
 @pytest.mark.parametrize("name", ZOO)
 def test_networks_as_people_write_them(tmp_path: Path, name: str, binary: bool) -> None:
     """Those that torch runs at other sizes export, and answer like torch at all sizes that the file says it takes."""
-    torch.manual_seed(1)
-    model, path = ZOO[name]().eval(), tmp_path / "net.rbnn"
-    random_norms(model)
-    if binary:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about ReLUs
-                rbnn.binarize_(model, method="bnn")
-        except NotBinary:
-            return
+    model, path = network(name, binary), tmp_path / "net.rbnn"
+    if model is None:
+        return
     example = torch.randn(2, 3, *((13, 11) if name in FIXED else (16, 24)))
     if name in FIXED:
         with pytest.raises(ExportError, match=f"free_size: .*{FIXED[name]}.*leave out free_size"):

@@ -28,9 +28,8 @@ every_network = pytest.mark.parametrize(
 )  # each is exported once, for two tests
 
 
-@cache
-def exported(name: str, binary: bool) -> tuple[nn.Module, Graph, ExportReport] | None:
-    """The network, packed and what was said of that; None where nothing of it is binary."""
+def network(name: str, binary: bool) -> nn.Module | None:
+    """A network of the zoo as if it were trained; None where nothing of it is binary."""
     torch.manual_seed(1)
     model = ZOO[name]().eval()
     random_norms(model)
@@ -41,6 +40,15 @@ def exported(name: str, binary: bool) -> tuple[nn.Module, Graph, ExportReport] |
                 rbnn.binarize_(model, method="bnn")
         except NotBinary:  # nothing between its first and its last layer
             return None
+    return model
+
+
+@cache
+def exported(name: str, binary: bool) -> tuple[nn.Module, Graph, ExportReport] | None:
+    """The network, packed and what was said of that; None where nothing of it is binary."""
+    model = network(name, binary)
+    if model is None:
+        return None
     with tempfile.TemporaryDirectory() as folder:
         report = rbnn.export(model, Path(folder) / "net.rbnn", torch.randn(2, 3, 13, 11))
         return model, packfile.read(report.path), report
