@@ -187,6 +187,20 @@ def test_training_without_a_schedule_warns_once() -> None:
     layer(x)  # a second warning would be an error here
 
 
+def test_one_warning_about_the_schedule_covers_all_layers_of_a_model() -> None:
+    def network() -> torch.nn.Sequential:
+        return torch.nn.Sequential(*(BinaryConv2d(8, 8, 3, padding=1) for _ in range(3)))
+
+    x = torch.randn(1, 8, 5, 5)
+    for _ in range(2):  # a model that is made after the warning is warned about again
+        model = network()
+        with pytest.warns(UserWarning, match="binary layers are being trained without a schedule") as caught:
+            model(x)
+        assert len(caught) == 1
+        model(x)
+        assert [layer.method.progress for _, layer in binary_layers(model)] == [0.0] * 3
+
+
 def test_method_is_shown_and_can_be_changed() -> None:
     layer = BinaryConv2d(8, 4, 3)
     assert "method='rbnn'" in repr(layer)

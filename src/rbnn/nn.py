@@ -1,5 +1,6 @@
 """Binary layers with the names of their counterparts in ``torch.nn``.  The binarization method is part of the layer."""
 
+import itertools
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ from rbnn.methods import Method, create_method
 
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 """Where torch keeps the hooks of a module; there is no public API for it."""
+_numbers = itertools.count(1)
+"""One for each binary layer, in the order in which the layers get their methods."""
 
 
 def has_hooks(*modules: nn.Module) -> bool:
@@ -38,6 +41,9 @@ class _Binary:
     weight: Tensor
     method: Method
     training: bool
+    _number = 0
+    _last_warned = 0
+    """Shared by all layers: one warning about a missing schedule covers every layer with a number up to this one."""
 
     def __init__(self, *args: Any, method: str = "rbnn", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,6 +70,7 @@ class _Binary:
     def adopt(self, method: Method) -> None:
         """Binarize with this object from now on."""
         self.method = method
+        self._number = next(_numbers)
         method.linear = self._linear
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,11 +96,13 @@ class _Binary:
         # A method that needs an example gets it from a forward pass before there is an optimiser, in any mode.
         unstepped = self.method.progress is None and not self.method.needs_example
         if self.training and unstepped and torch.is_grad_enabled():
-            warnings.warn(
-                "a binary layer is being trained without a schedule: create "
-                "schedule = rbnn.BinarySchedule(model, optimizer, epochs) and call schedule.step(epoch)",
-                stacklevel=5,  # the line that called the layer
-            )
+            if self._number > _Binary._last_warned:
+                warnings.warn(
+                    "binary layers are being trained without a schedule: create "
+                    "schedule = rbnn.BinarySchedule(model, optimizer, epochs) and call schedule.step(epoch)",
+                    stacklevel=5,  # the line that called the layer
+                )
+                _Binary._last_warned = next(_numbers)
             self.method.progress = 0.0
 
     def extra_repr(self) -> str:

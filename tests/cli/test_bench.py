@@ -20,6 +20,12 @@ def _small_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rbnn.cli.bench.SHAPES", ((64, 4), (16, 5)))
 
 
+@pytest.fixture(autouse=True)
+def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rbnn.bench.busy.load_average", lambda: 0.0)
+    monkeypatch.setattr("rbnn.bench.busy.LARGEST_SPREAD", float("inf"))
+
+
 def test_json_has_every_kernel_and_shape(capsys: pytest.CaptureFixture[str]) -> None:
     run(Bench(kernels=True, seconds=0.01, json=True))
     figures = json.loads(capsys.readouterr().out)
@@ -94,11 +100,23 @@ def test_a_network_by_itself(net: Path, rbnn: Rbnn) -> None:
     assert "openvino" not in answer.out
 
 
+def test_a_busy_machine_is_reported(net: Path, rbnn: Rbnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("bench", net, "--seconds", "0.01", "--against", "")
+    assert json.loads(rbnn(*words, "--json").out)["unreliable"] is None
+    monkeypatch.setattr("rbnn.bench.busy.load_average", lambda: 1e4)
+    table, answer, kernel_rows = rbnn(*words), rbnn(*words, "--json"), rbnn("bench", "--kernels", "--seconds", "0.01")
+    for each in (table, answer, kernel_rows):
+        assert each.code == 0
+        assert each.err.startswith("The times are unreliable, because the load average was 10000.0 when")
+        assert each.err.count("\n") == 1
+    assert json.loads(answer.out)["unreliable"] == answer.err.strip()
+
+
 def test_what_is_not_installed_is_left_out(net: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", WITHOUT_TORCH, "bench", str(net), "--seconds", "0.01", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
+    assert (done.returncode, done.stderr.strip()) == (0, found["unreliable"] or "")
     assert [row["engine"] for row in found["contenders"]] == ["rbnn"]
     assert len(found["left_out"]) == 3
     assert "torch is left out: pip install 'rbnn[train]' (lacks torch)" in found["left_out"]

@@ -266,6 +266,14 @@ def test_an_int8_stem_gives_the_same_for_bytes_and_for_what_they_are_normalised_
     np.testing.assert_allclose(session(normalised), oracle.run(graph, normalised), rtol=1e-4, atol=1e-4)
 
 
+def test_a_single_mean_serves_all_channels() -> None:
+    graph = small_network()
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 3, 8, 8), np.uint8)
+    one, three = (replace(graph, input=replace(graph.input, mean=(0.4,) * n, std=(0.2,) * n)) for n in (1, 3))
+    one.check()
+    np.testing.assert_array_equal(Session(one)(pictures), Session(three)(pictures))
+
+
 def test_bytes_need_a_file_that_says_how_to_normalise_them() -> None:
     graph = replace(small_network(), input=Input("image"))
     with pytest.raises(InputError, match="does not record how to normalise"):

@@ -14,7 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from rbnn import _core
+from rbnn.bench import busy
 from rbnn.bench.kernels import SHAPES, Speed, measure, usable_kernels
+from rbnn.cli._streams import say
 from rbnn.errors import ConfigError, UnknownName
 from rbnn.packed.find import find_net, is_packed
 from rbnn.text import as_shape, as_size, plural
@@ -44,7 +46,8 @@ class Bench:
     json: bool = False
     """Print JSON.  For a network: net, bytes, float_bytes (of the float twin), kernels, threads, batch, input,
     contenders (engine, numbers, pictures: the type of its input, float32 or uint8; best_ms, median_ms, calls, ratio:
-    its best time divided by ours), openvino_binary (layers, exact, largest_difference) or null, left_out."""
+    its best time divided by ours), openvino_binary (layers, exact, largest_difference) or null, left_out, unreliable
+    (a sentence if other programs disturbed the timing, otherwise null)."""
 
 
 def run(options: Bench) -> None:
@@ -60,7 +63,7 @@ def run(options: Bench) -> None:
 
 
 def _kernels(options: Bench) -> None:
-    measured = []
+    measured, unreliable = [], busy.why_unreliable(busy.load_average(), options.threads)
     for name in usable_kernels():
         limit = _core.popcount_limit(name, options.seconds)
         measured += [measure(name, *shape, limit, options.threads, options.seconds) for shape in SHAPES]
@@ -68,6 +71,8 @@ def _kernels(options: Bench) -> None:
         print(json.dumps([asdict(one) | {"share": one.share} for one in measured], indent=1))
     else:
         Console().print(_kernel_table(measured, options.threads))
+    if unreliable:
+        say(unreliable)
 
 
 def _kernel_table(measured: list[Speed], threads: int) -> Table:
@@ -112,6 +117,8 @@ def _network(options: Bench, path: Path) -> None:
         print(json.dumps(answer, indent=1))
     else:
         _print(answer)
+    if found["unreliable"]:
+        say(found["unreliable"])
 
 
 @contextmanager

@@ -51,7 +51,8 @@ def export(
     example_input      normalised images (N, C, H, W), preferably real ones; their height and width become the network's
                        input size.  Or signals (N, C, L), or vectors (N, C).  For a network with several arguments a
                        tuple of such tensors, or a dictionary by name; the names go into the file
-    mean, std          normalisation of images in [0, 1], per channel, stored in the file
+    mean, std          normalisation of images in [0, 1], stored in the file: one number per channel, or a single number
+                       for all channels
     classes            names of the classes; of a network that answers with a map, of its channels
     stem               ``int8``: the first convolution computes on images of bytes; needs mean and std.  The example is
                        rounded to bytes

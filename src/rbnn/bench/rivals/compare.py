@@ -1,4 +1,4 @@
-"""A packed network beside other engines: times in turns, and whether OpenVINO's bits are right."""
+"""Compare a packed network with other engines: times taken in turns, and whether OpenVINO's bits are right."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rbnn.bench import busy
 from rbnn.bench.race import race
 from rbnn.bench.rivals.contenders import our_engine, rivals
 from rbnn.bench.rivals.exactness import exact_layers
@@ -22,7 +23,8 @@ def compare(
     seconds: float = 0.5,
     progress: Callable[[str], None] = lambda said: None,
 ) -> dict[str, Any]:
-    """Our engine and ``engines``, which are installed, on pictures of noise; ``seconds`` for each contender."""
+    """Time our engine and ``engines``, which must be installed, on images of noise, ``seconds`` for each contender."""
+    load = busy.load_average()
     graph.only_input("engines are raced on networks with one")
     session = Session(graph, threads)
     pictures, images = noise(session, batch)
@@ -60,14 +62,15 @@ def compare(
             for name, contender in contenders.items()
         ],
         "openvino_binary": binary,
+        "unreliable": busy.why_unreliable(load, threads, times.values()),
     }
 
 
 def noise(session: Session, count: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Pictures for our engine, and the same ones for the others, normalised.
+    """Images for our engine, and the same images, normalised, for the others.
 
-    Where the first layer works on bytes, bytes are what a user has and what our engine gets.  They are the same
-    pictures: normalised by the mean and std of the file they are quantized back to these bytes (docs/format.md).
+    If the first layer works on bytes, our engine gets bytes, because that is what a user has.  Normalised by the mean
+    and std of the file, the images are quantized back to exactly these bytes (docs/format.md).
     """
     shape, contract = (count, *session.input_shape), session.graph.input
     random = np.random.default_rng(1)
