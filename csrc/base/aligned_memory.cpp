@@ -9,7 +9,7 @@
 
 #include "base/threads.h"
 
-// Its sanitizer watches the ends of what is allocated one by one.
+// AddressSanitizer watches the ends of each allocation, so under it nothing shares an allocation.
 #if defined(__SANITIZE_ADDRESS__)
 #define RBNN_ONE_BY_ONE
 #elif defined(__has_feature)
@@ -36,18 +36,18 @@ std::shared_ptr<std::uint8_t> whole_pages(std::size_t bytes) {
     const std::size_t all = (bytes + kPage - 1) / kPage * kPage;
     std::shared_ptr<std::uint8_t> pages = allocate<kPage>(all);
 #if defined(__linux__)
-    madvise(pages.get(), all, MADV_HUGEPAGE);  // a wish: where it is refused, pages are small as ever
+    madvise(pages.get(), all, MADV_HUGEPAGE);  // a hint: if the system refuses it, pages have their usual size
 #endif
     return pages;
 }
 
-// Small pieces share a page.  The last one stays: a training step makes the same pieces again and again.
+// Small pieces share a page.  The last page is kept, because a training step allocates the same pieces repeatedly.
 std::shared_ptr<std::uint8_t> take(std::size_t bytes) {
     if (bytes > kPage / 2) return whole_pages(bytes);
     const std::lock_guard<std::recursive_mutex> lock(shared_lock());
-    static auto& page = *new std::shared_ptr<std::uint8_t>;  // never destroyed: threads may outlive the end of the program
+    static auto& page = *new std::shared_ptr<std::uint8_t>;  // never destroyed: threads may outlive static destructors
     static std::size_t used = kPage;
-    if (page.use_count() == 1) {  // all pieces are free, and what their owners did with them is done
+    if (page.use_count() == 1) {  // all pieces are free; the fence orders their owners' accesses before the next ones
         std::atomic_thread_fence(std::memory_order_acquire);
         used = 0;
     }

@@ -1,5 +1,5 @@
-// Memory that starts at a cache line, and lies in large pages where the system has them: a network reads its weights and
-// writes its pictures in a row, and in small pages it would have to look up an address every 4 KB.
+// Memory that starts at a cache line, in huge pages if the system has them.  A network reads its weights and writes its
+// activations sequentially, and with small pages it would need a new address translation every 4 KB.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ public:
     const std::uint8_t* data() const { return data_.get(); }
 
 private:
-    std::shared_ptr<std::uint8_t> data_;  // of the page; moved, never shared by two
+    std::shared_ptr<std::uint8_t> data_;  // owns a share of the page; moved, never shared by two objects
 };
 
 }  // namespace rbnn

@@ -1,4 +1,4 @@
-// One call of a network, as all threads see it that work on it.
+// One call of a network, shared by all threads that work on it.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -13,12 +13,12 @@ namespace rbnn {
 class Call {
 public:
     Call() = default;
-    // `interrupted` is asked ten times a second, and only in the thread that has made the call.
+    // `interrupted` is called at most ten times a second, and only in the thread that made the call.
     explicit Call(std::function<bool()> interrupted) : interrupted_(std::move(interrupted)) {}
     Call(const Call&) = delete;
 
-    // Whether to leave the work as it is.  Asked between pieces of it, by whoever does them; once it is true it stays so.  `work`:
-    // about how many values a piece has; the clock is read when some have come together.
+    // Whether to stop.  Every thread checks this between pieces of work; once true, it stays true.  `work` is roughly
+    // the number of values in a piece.  The clock is read only after enough of them.
     bool stop(std::size_t work = kPiece) {
         if (stopped()) return true;
         if (!interrupted_ || std::this_thread::get_id() != caller_ || (done_ += work) < kPiece) return false;
@@ -31,7 +31,7 @@ public:
     }
     bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
-    // Whether a value was infinite or no number, in a thread that helped.
+    // Whether a worker thread produced an infinite value or NaN.
     std::atomic<bool> overflowed{false};
 
 private:
@@ -42,11 +42,11 @@ private:
     std::function<bool()> interrupted_;
     std::thread::id caller_ = std::this_thread::get_id();
     Clock::time_point last_ = Clock::now();
-    std::size_t done_ = 0;  // since the clock was read
+    std::size_t done_ = 0;  // values since the clock was last read
     std::atomic<bool> stopped_{false};
 };
 
-// parallel_for, for arithmetic: the call learns what overflows in other threads.
+// parallel_for for arithmetic: overflow in other threads is reported to the call.
 template <class Body>
 void calculate(std::size_t count, std::size_t grain, int threads, Call& call, const Body& body) {
     if (threads <= 1) {

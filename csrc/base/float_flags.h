@@ -1,4 +1,4 @@
-// Whether arithmetic has left what floats hold.
+// Whether arithmetic produced an infinite value or NaN.
 #pragma once
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -8,8 +8,8 @@
 
 namespace rbnn {
 
-// What this thread's arithmetic raises from here on: processors note that a result was infinite or no number, vectors included, at
-// no cost.  Flags that were raised before are there again at the end.
+// The floating-point exceptions that this thread raises from here on.  Processors record infinite results and NaN, in
+// vector instructions too, at no cost.  The destructor restores the flags that were raised before.
 class FloatFlags {
 public:
     FloatFlags() : before_(read()) { write(before_ & ~kAll); }
@@ -38,7 +38,7 @@ private:
 #if defined(FE_OVERFLOW) && defined(FE_INVALID) && defined(FE_DIVBYZERO)
     static constexpr Register kAll = FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW;
 #else
-    static constexpr Register kAll = 0;  // a machine without flags: only an answer that is not finite is noticed
+    static constexpr Register kAll = 0;  // a machine without flags: only an output that is not finite is noticed
 #endif
     static Register read() { return std::fetestexcept(kAll); }
     static void write(Register value) {

@@ -8,7 +8,7 @@ namespace rbnn {
 
 bool keep_freed_memory() {
 #if defined(M_MMAP_THRESHOLD) && defined(M_TRIM_THRESHOLD)
-    constexpr int kLargest = 1 << 30, kLargestOfOld = 1 << 25;  // older versions refuse more than 32 MiB
+    constexpr int kLargest = 1 << 30, kLargestOfOld = 1 << 25;  // older versions of glibc refuse more than 32 MiB
     const bool mapped = mallopt(M_MMAP_THRESHOLD, kLargest) == 1 || mallopt(M_MMAP_THRESHOLD, kLargestOfOld) == 1;
     return mapped && mallopt(M_TRIM_THRESHOLD, -1) == 1;
 #else

@@ -1,10 +1,11 @@
-// How the process deals with memory that was freed.
+// What happens to freed memory.
 #pragma once
 
 namespace rbnn {
 
-// Freed memory stays with the process, to be used again without being asked for, and cleared, page by page.  A training
-// step allocates and frees the same hundreds of megabytes again and again.  True where the C library has such a switch.
+// Keeps freed memory in the process.  Otherwise the system would take it back, and would map and clear every page again
+// at the next allocation; a training step allocates and frees the same hundreds of megabytes repeatedly.  Returns
+// whether the C library has such a switch.
 bool keep_freed_memory();
 
 }  // namespace rbnn

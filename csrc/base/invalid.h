@@ -1,4 +1,4 @@
-// What cannot be done as asked; the message is a sentence for the user.
+// The exception for invalid requests.  Its message is a sentence for the user.
 #pragma once
 #include <stdexcept>
 

@@ -17,8 +17,8 @@
 namespace rbnn {
 namespace {
 
-// Waits a little for something that is about to happen, without giving up the core: about 30 µs.  A sleeping thread takes as
-// long as a whole layer to wake up.
+// Waits about 30 µs for something that is about to happen, without giving up the core.  A sleeping thread takes as long
+// to wake up as a whole layer takes to run.
 template <class Condition>
 bool spin(const Condition& condition) {
     for (int i = 0; i < 2000; ++i) {
@@ -32,17 +32,17 @@ bool spin(const Condition& condition) {
     return condition();
 }
 
-// Never destroyed: its workers sleep until the process ends.
+// The pool is never destroyed: its workers sleep until the process ends.
 class Pool {
 public:
-    // One caller at a time; a second one gets false and does its work alone.
+    // Serves one caller at a time.  A second caller gets false and does its work alone.
     bool run(std::size_t parts, int threads, const std::function<void(std::size_t)>& part) {
         std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
         if (!turn.owns_lock()) return false;
         try {
             while (static_cast<int>(workers_.size()) < threads - 1)
                 workers_.emplace_back([this, id = workers_.size()] { work(id); });
-        } catch (const std::system_error&) {  // the system has no more: those that there are do the work
+        } catch (const std::system_error&) {  // the system allows no more threads: the existing ones do the work
             threads = static_cast<int>(workers_.size()) + 1;
         }
         part_ = &part;
@@ -50,7 +50,7 @@ public:
         next_.store(0, std::memory_order_relaxed);
         busy_.store(threads - 1, std::memory_order_relaxed);
         {
-            std::lock_guard<std::mutex> lock(mutex_);  // so that nobody goes to sleep between a look at it and the bell
+            std::lock_guard<std::mutex> lock(mutex_);  // no worker may fall asleep between its check and the wake-up
             round_.store({round_.load().number + 1, static_cast<std::uint32_t>(threads - 1)}, std::memory_order_release);
         }
         wake_.notify_all();
@@ -64,8 +64,9 @@ public:
     }
 
 private:
-    // Its number, and how many of the workers take part: one value, so that a worker who is not among them touches nothing
-    // that the next round may be changing.  Aligned to its size: Clang else calls libatomic, which nobody links.
+    // The number of a round and how many workers take part.  Both are in one atomic value, so that a worker that does
+    // not take part reads nothing that the next round may be changing.  Without the alignment to its size, Clang would
+    // call libatomic, which is not linked.
     struct alignas(8) Round {
         std::uint32_t number, helpers;
     };
@@ -109,11 +110,11 @@ std::recursive_mutex& shared_state = *new std::recursive_mutex;
 #if !defined(_WIN32)
 bool forked = false;
 
-// A child has the memory of its parent but only the thread that forked: workers are gone, locks stay as others held them.
-// So the child gets new ones in their places.
+// A forked child has the memory of its parent but only the thread that forked: the workers are gone, and locks that
+// other threads held stay locked.  The child therefore gets a new pool and a new lock in the same places.
 void begin_child() {
     new (&pool) Pool;
-    new (&shared_state) std::recursive_mutex;  // unlocking would fail: its owner is known by a number, and a child has another
+    new (&shared_state) std::recursive_mutex;  // unlocking would fail: the child's thread id is not that of the owner
     forked = true;
 }
 
@@ -121,9 +122,9 @@ void begin_child() {
     pthread_atfork([] { shared_state.lock(); }, [] { shared_state.unlock(); }, begin_child);
 #endif
 
-// Where a host program such as torch has brought an OpenMP runtime, its team does the work: two pools on the same cores
-// hold each other up, since the team's threads spin for a while after each of the host's own loops.  Not in a forked process: there
-// the runtime waits for the parent's team for ever.
+// If the host program, such as torch, has loaded an OpenMP runtime, its team does the work.  Two pools on the same
+// cores slow each other down, because the team's threads spin for a while after each of the host's own loops.  A
+// forked process does not use the team: its runtime would wait for the parent's team forever.
 #if defined(_WIN32)
 bool run_on_openmp_team(std::size_t, int, const std::function<void(std::size_t)>&) { return false; }
 #else
@@ -158,7 +159,7 @@ int useful_threads(int threads) {
 void parallel_for(std::size_t count, std::size_t grain, int threads,
                   const std::function<void(std::size_t, std::size_t)>& body) {
     if (count == 0) return;
-    // More parts than threads: one that is held up by another process does not hold up the rest.
+    // There are more parts than threads, so that a thread delayed by another process does not delay the rest.
     const std::size_t most = static_cast<std::size_t>(std::max(threads, 1)) * 4;
     const std::size_t parts = std::min(most, std::max<std::size_t>(count / std::max<std::size_t>(grain, 1), 1));
     const std::size_t each = (count + parts - 1) / parts;

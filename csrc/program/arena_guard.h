@@ -1,4 +1,5 @@
-// In builds with AddressSanitizer the arena's gaps, and what is dead, may not be touched; elsewhere nothing.
+// In builds with AddressSanitizer, an access to a gap of the arena or to a buffer that is not in use is an error.  In
+// other builds this does nothing.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -16,7 +17,7 @@
 
 namespace rbnn {
 
-// A place in the arena, and the operations during which it is somebody's.
+// A place in the arena, and the first and last operation during which it is in use.
 struct Alive {
     std::size_t offset, bytes, first, last;
 };
@@ -33,7 +34,7 @@ public:
     ~ArenaGuard() { ASAN_UNPOISON_MEMORY_REGION(arena_, bytes_); }
     ArenaGuard(const ArenaGuard&) = delete;
 
-    // From here on operation i runs.
+    // Operation i is about to run.
     void at(std::size_t i) {
         ASAN_POISON_MEMORY_REGION(arena_, bytes_);
         for (const Alive& place : places_)

@@ -9,7 +9,7 @@
 namespace rbnn {
 namespace {
 
-// Activations without numbers.
+// Activations without parameters.
 const std::map<std::string, Activation> kPlain{
     {"sigmoid", Activation::sigmoid},     {"hardswish", Activation::hardswish},     {"abs", Activation::abs},
     {"selu", Activation::selu},           {"gelu", Activation::gelu},               {"gelu_tanh", Activation::gelu_tanh},
@@ -111,13 +111,13 @@ Made read_convolution(const Reader& reader, const Kernels& kernels, Kept& kept) 
         return make_grouped_binary_conv(p, weight, zero_padding, groups);
     }
     const std::vector<std::size_t> shape{outputs, kh, kw, in.channels / groups};
-    // Whole numbers from −128 to 127 take a quarter of the file; here they are floats like any other.
+    // Weights stored as int8 take a quarter of the space in the file; here they become floats like any others.
     if (reader.spec.tensors.at("weight").type == Tensor::Type::int8)
         return make_float_conv(p, reader.data<std::int8_t>("weight", shape), groups);
     return make_float_conv(p, reader.data<float>("weight", shape), groups);
 }
 
-// One picture in, one of the same shape out.
+// An operation whose output has the shape of its input.
 Made read_elementwise(const Reader& reader, const Kernels& k) {
     const std::string& kind = reader.spec.kind;
     const Buffer& in = reader.input("x");

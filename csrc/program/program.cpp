@@ -15,7 +15,7 @@ namespace rbnn {
 namespace {
 
 constexpr std::size_t kLargestArena = std::size_t{1} << 32;
-constexpr std::size_t kOperation = 1 << 17;  // values, about, that a small operation works on
+constexpr std::size_t kOperation = 1 << 17;  // roughly the number of values that a small operation works on
 
 std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
     std::size_t values = 0;
@@ -23,8 +23,8 @@ std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
         if (b.height == 0 || b.height > kLargestSide || b.width == 0 || b.width > kLargestSide || b.channels == 0 ||
             b.channels > kLargestChannels || b.values() > kLargestBuffer)
             throw Invalid("a buffer has an impossible shape");
-        // Operations keep tables as long as their buffers have pixels: a small file must not be able to ask for all memory.
-        // What grows with kernels instead, weights and borders, is counted when operations are made.
+        // The tables of an operation grow with the pixels of its buffers, and a small file must not be able to demand
+        // all memory.  Weights and borders grow with the kernel size and are counted when operations are made.
         values += b.values();
         if (values > kLargestNetwork) throw Invalid("the buffers together are too large");
     }
@@ -33,7 +33,7 @@ std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
 
 }  // namespace
 
-// Arenas that a call has taken; they go back when it ends.
+// The arenas of one call.  They are returned when it ends.
 class Program::Lease {
 public:
     Lease(const Program& program, std::size_t count) : program_(program) {
@@ -44,7 +44,7 @@ public:
             program_.arenas_.pop_back();
         }
         while (free_.size() < count) free_.emplace_back(program_.arena_bytes_);
-        // Room to give them all back, so that the destructor never allocates.
+        // Reserve room to return all of them, so that the destructor never allocates.
         program_.out_ += count;
         program_.arenas_.reserve(program_.out_ + program_.arenas_.size());
     }
@@ -53,7 +53,7 @@ public:
         program_.out_ -= free_.size();
         for (AlignedBytes& arena : free_) program_.arenas_.push_back(std::move(arena));
     }
-    // For the threads of this call: at most `count` of them hold one at a time.
+    // For the threads of this call, of which at most `count` hold an arena at a time.
     AlignedBytes take() {
         std::lock_guard<std::mutex> lock(mutex_);
         AlignedBytes arena = std::move(free_.back());
@@ -107,9 +107,10 @@ void Program::check_order(const std::vector<Spec>& specs) const {
         if (given.count(output) != 0 || written.count(output) == 0) throw Invalid("nothing writes the output");
 }
 
-// Gives every buffer a place such that two that live at the same time never overlap: the largest first, each at the
-// lowest place that is free.  An operation's scratch memory lives while it runs.  A sum that is the last to read its residual
-// takes its place: what was just read is in the cache, and is written there.
+// Gives every buffer a place such that two buffers in use at the same time never overlap.  The largest is placed
+// first, and each gets the lowest free place.  The scratch buffer of an operation is in use while the operation runs.
+// A sum that is the last reader of its residual is written in the residual's place, because that memory is in the
+// cache.
 void Program::plan(const std::vector<Spec>& specs) {
     struct Life {
         std::size_t bytes, first, last, *offset;
@@ -125,7 +126,7 @@ void Program::plan(const std::vector<Spec>& specs) {
             lives.push_back({operations_[i]->scratch_bytes, i, i, &operations_[i]->scratch_offset});
     }
     for (const std::size_t output : outputs_) last[output] = end;
-    std::vector<std::size_t> place(buffers_.size());  // the buffer whose place each one has
+    std::vector<std::size_t> place(buffers_.size());  // the buffer whose place each buffer has
     std::iota(place.begin(), place.end(), std::size_t{0});
     for (std::size_t i = 0; i < specs.size(); ++i) {
         if (!operations_[i]->over_residual) continue;
@@ -140,7 +141,7 @@ void Program::plan(const std::vector<Spec>& specs) {
     std::vector<const Life*> placed;
     for (const Life& life : lives) {
         std::size_t offset = 0;
-        for (const Life* other : placed) {  // in the order of their places
+        for (const Life* other : placed) {  // in the order of their offsets
             if (other->last < life.first || life.last < other->first) continue;
             if (offset + aligned(life.bytes + kGap) <= *other->offset) break;
             offset = std::max(offset, *other->offset + aligned(other->bytes + kGap));
@@ -156,7 +157,7 @@ void Program::plan(const std::vector<Spec>& specs) {
     if (arena_bytes_ > kLargestArena) throw Invalid("the network needs more than 4 GB of memory to run");
 }
 
-// Pictures of bytes take the place of what the first operation makes of floats, where nothing else wants the floats.
+// If only the first operation reads the input, and it quantizes it, images of bytes can replace its output.
 void Program::find_bytes(const std::vector<Spec>& specs) {
     if (inputs() != 1) return;
     std::size_t readers = 0;
@@ -217,7 +218,7 @@ template <class Images>
 Outcome Program::run_all(const Images& images, std::size_t count, const std::vector<float*>& outs, int threads,
                          Call& call) const {
     threads = useful_threads(threads);
-    // Whole pictures to each thread where there are enough of them; else all threads work on one picture.
+    // With several images each thread gets whole images; otherwise all threads work on the same image.
     const bool apart = threads > 1 && count > 1;
     Lease lease(*this, apart ? std::min(count, static_cast<std::size_t>(threads)) : 1);
     std::atomic<Outcome> outcome{Outcome::answered};
@@ -299,7 +300,7 @@ std::map<std::size_t, std::vector<float>> Program::trace(const Floats& image, co
             if (buffer.type == Buffer::Type::bits)
                 pack_rows(chosen->second, buffer.pixels(), buffer.channels, work.words(buffer));
             else if (buffer.type == Buffer::Type::bytes)
-                for (std::size_t v = 0; v < buffer.values(); ++v)  // in this order NaN becomes 0
+                for (std::size_t v = 0; v < buffer.values(); ++v)  // with the arguments in this order, NaN becomes 0
                     work.bytes(buffer)[v] = static_cast<std::uint8_t>(std::min(std::max(0.0f, chosen->second[v]), 255.0f));
             else
                 std::copy_n(chosen->second, buffer.values(), work.floats(buffer));

@@ -1,4 +1,4 @@
-// A network that is ready to run: checked operations over one planned block of memory.
+// A network that is ready to run: checked operations on one planned block of memory, the arena.
 #pragma once
 #include <map>
 #include <memory>
@@ -18,26 +18,28 @@ using Bytes = std::vector<const std::uint8_t*>;
 
 class Program {
 public:
-    // Throws Invalid unless every operation is right and each buffer is written once, before it is read.
+    // Throws Invalid unless every operation is valid and each buffer is written once, before it is read.
     Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::vector<std::size_t> inputs,
             std::vector<std::size_t> outputs, const Kernels& kernels);
     Program(const Program&) = delete;  // operations point into it
 
-    // Each of `images`, one for each input, and of `outs`, one for each output, is N×C×H×W.  Any number of threads may call this
-    // at once.  A value that floats do not hold is no answer, wherever it comes up: what follows could hide it, and each
-    // instruction set would hide it in another way.
+    // `images` has one array for each input and `outs` one for each output; each is N×C×H×W.  Any number of threads
+    // may call this at once.  Infinite values and NaN are an error wherever they occur: later operations could hide
+    // them, and each instruction set would hide them in a different way.
     Outcome run(const Floats& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
-    // Pictures before they are normalised, where the network begins by making bytes of its only input; else throws Invalid.
+    // Takes images of bytes that are not normalised.  Throws Invalid unless the network begins by quantizing its only
+    // input to bytes.
     Outcome run(const Bytes& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
     bool takes_bytes() const { return bytes_ != nullptr; }
-    // Seconds of each operation for one picture: the least of `repeats`, or of those before the call was stopped.  Throws Invalid
-    // for a picture that is not finite, or where there are no repeats.
+    // Seconds of each operation for one image: the least of `repeats`, or of those before the call was stopped.  Throws
+    // Invalid for an image that is not finite, or if `repeats` is not positive.
     std::vector<double> profile(const Floats& image, int repeats, int threads, Call& call) const;
-    // What each operation writes for one picture, by buffer; signs are ±1.  A buffer in `given` (height, width, channels) is
-    // overwritten with those values before anything reads it: each operation can be seen at work on chosen inputs.
+    // What each operation writes for one image, by buffer; signs are ±1.  A buffer in `given` (height, width,
+    // channels) is overwritten with those values before anything reads it, so that each operation can be tested on
+    // chosen inputs.
     std::map<std::size_t, std::vector<float>> trace(const Floats& image, const std::map<std::size_t, const float*>& given,
                                                     Call& call) const;
-    // The first operation whose values floats do not hold, for one of some pictures for which `run` said so.
+    // The first operation that overflows, for images on which `run` reported an overflow.
     std::string find_overflow(const Floats& images, std::size_t count) const { return find(images, count); }
     std::string find_overflow(const Bytes& images, std::size_t count) const { return find(images, count); }
 
@@ -55,10 +57,10 @@ private:
     void check_order(const std::vector<Spec>& specs) const;
     void plan(const std::vector<Spec>& specs);
     void find_bytes(const std::vector<Spec>& specs);
-    // Picture `number` of each input.
+    // Whether image `number` of each input is finite.
     bool finite(const Floats& images, std::size_t number) const;
     bool finite(const Bytes&, std::size_t) const { return true; }
-    // Puts them into the arena; returns the first operation to run.
+    // Copies image `number` of each input into the arena and returns the first operation to run.
     std::size_t start(const Floats& images, std::size_t number, const Workspace& work) const;
     std::size_t start(const Bytes& images, std::size_t number, const Workspace& work) const;
     template <class Images>
@@ -68,18 +70,18 @@ private:
     template <class Images>
     std::string find(const Images& images, std::size_t count) const;
 
-    std::vector<Buffer> buffers_;        // with their places; operations point into it
+    std::vector<Buffer> buffers_;        // with their places in the arena; operations point into this vector
     std::vector<Made> operations_;
-    std::vector<std::string> names_;                 // of operations, as complaints have them
-    std::vector<std::vector<std::size_t>> written_;  // buffers, by operation
+    std::vector<std::string> names_;                 // of operations, as they appear in error messages
+    std::vector<std::vector<std::size_t>> written_;  // the buffers that each operation writes
     std::vector<std::size_t> inputs_, outputs_;
-    const Buffer* bytes_ = nullptr;      // what the first operation makes of the only input, if bytes may take its place
+    const Buffer* bytes_ = nullptr;      // the buffer that images of bytes may be written to directly, if there is one
     const Kernels& kernels_;
     std::size_t arena_bytes_ = 0;
-    std::vector<Alive> places_;          // of buffers and scratch memory
-    // Under shared_lock:
+    std::vector<Alive> places_;          // of buffers and scratch buffers
+    // Protected by shared_lock:
     mutable std::size_t out_ = 0;               // arenas that callers hold
-    mutable std::vector<AlignedBytes> arenas_;  // free ones; a caller takes some and gives them back
+    mutable std::vector<AlignedBytes> arenas_;  // free arenas; a caller takes some and returns them
 };
 
 }  // namespace rbnn

@@ -1,4 +1,4 @@
-// One operation as a file has it, and checked access to it.
+// The description of one operation in a file, and checked access to it.
 #pragma once
 #include <map>
 #include <set>
@@ -11,18 +11,18 @@
 namespace rbnn {
 
 constexpr std::size_t kLargestSide = 1 << 14, kLargestChannels = 1 << 20, kLargestBuffer = 1 << 27;
-constexpr std::size_t kLargestNetwork = 1 << 28;  // values of all buffers
+constexpr std::size_t kLargestNetwork = 1 << 28;  // values of all buffers together
 constexpr std::size_t kLargestStep = 255, kLargestPadding = 1024;
 constexpr double kSmallestEps = 1e-12;
 
-// An array of the file, dense; it is read while the program is built and not kept.
+// A dense array of the file.  It is read while the program is built and not kept.
 struct Tensor {
     enum class Type { float32, int32, int8, uint8 } type;
     std::vector<std::size_t> shape;
     const void* data;
 };
 
-// One operation as the file has it.  Buffers are numbers of the program's list.
+// The description of one operation.  Buffers are indices into the program's list.
 struct Spec {
     std::string kind, name;
     std::map<std::string, std::size_t> inputs, outputs;
@@ -46,9 +46,10 @@ public:
         known_outputs_.insert(role);
         return buffer(spec.outputs, role, type);
     }
-    // After an operation was made: an output that it never asked for would hold what another call has left there.
+    // Call this after the operation was made.  Nothing would write an output that the operation does not know, so it
+    // would contain data of another call.
     void all_outputs_known() const;
-    // A tensor of this type and shape.
+    // The values of a tensor, which must have this type and shape.
     template <class Number>
     const Number* data(const char* role, const std::vector<std::size_t>& shape) const {
         constexpr Tensor::Type type = std::is_same_v<Number, float>          ? Tensor::Type::float32
@@ -57,16 +58,16 @@ public:
                                                                              : Tensor::Type::uint8;
         return static_cast<const Number*>(tensor(role, type, shape).data);
     }
-    // `count` floats, padded with `fill` to whole blocks; all `fill` if there is no such tensor.
+    // `count` floats, padded with `fill` to whole blocks; only `fill` if there is no such tensor.
     std::vector<float> channel_values(const char* role, std::size_t count, float fill) const;
-    // `count` whole numbers from low to high; the default if there are none.
+    // `count` integers from low to high; `otherwise` if the attribute is missing.
     std::vector<std::size_t> whole(const char* role, std::size_t count, std::size_t low, std::size_t high,
                                    const std::vector<std::size_t>& otherwise) const;
-    // 1 to `most` of them.
+    // 1 to `most` integers.
     std::vector<std::size_t> some(const char* role, std::size_t most, std::size_t low, std::size_t high) const;
     double number(const char* role, double otherwise) const;
     std::string word(const char* role, const std::string& otherwise) const;
-    // Of a convolution: the first side of its weight.
+    // Output channels of a convolution: the first dimension of its weight.
     std::size_t out_channels() const;
 
     const Spec& spec;

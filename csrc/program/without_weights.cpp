@@ -16,7 +16,7 @@ Axis make_axis(std::size_t side, std::size_t kernel, std::size_t stride, std::si
     require(side + 2 * padding >= reach, "the kernel does not fit into the picture");
     const std::size_t rest = side + 2 * padding - reach;
     std::size_t count = rest / stride + 1;
-    // As in torch: the last window of a ceiled pool starts inside the picture or its left padding.
+    // As in torch, with rounding up the last window starts inside the image or its left padding.
     if (ceil && rest % stride != 0 && count * stride < side + padding) ++count;
     return {side, kernel, stride, padding, dilation, count};
 }
@@ -118,7 +118,7 @@ Made read_reduction(const Reader& reader, const Kernels& k) {
     return make_reduction(in, out, over, how == "sum" ? Reduction::sum : how == "max" ? Reduction::max : Reduction::min);
 }
 
-// Something over some axes, of which each value becomes one.
+// A reduction over some axes, whose sizes become 1.
 Made read_normalised(const Reader& reader) {
     const std::string& kind = reader.spec.kind;
     const Buffer &in = reader.input("x"), &out = reader.output("float");
