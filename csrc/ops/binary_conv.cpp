@@ -8,11 +8,12 @@
 namespace rbnn {
 namespace {
 
-// Ors `count` bits of `from`, starting at bit `first`, into `to` at bit `at`.  Both have a word more than their bits need.
+// Ors `count` bits of `from`, starting at bit `first`, into `to` at bit `at`.  Both arrays have one word more than
+// their bits need.
 void or_bits(const Word* from, std::size_t first, std::size_t count, Word* to, std::size_t at) {
     while (count > 0) {
         const std::size_t right = first % kWordBits, left = at % kWordBits, n = std::min(count, kWordBits);
-        // Two shifts each, since a shift by 64 is undefined.
+        // Two shifts, because a shift by 64 is undefined.
         Word word = from[first / kWordBits] >> right | from[first / kWordBits + 1] << 1 << (kWordBits - 1 - right);
         word &= ~Word{0} >> (kWordBits - n);
         to[at / kWordBits] |= word << left;
@@ -44,7 +45,7 @@ BinaryConvolution::BinaryConvolution(const Kernels& kernels, const Geometry& geo
     find_taps();
     if (zero_padding)
         borders_ = find_borders(geometry_);
-    else  // taps in the padding are −1 like any other
+    else  // taps in the padding are −1 and need no correction
         borders_ = {{{{0, geometry_.y.kernel}, {0, geometry_.x.kernel}}}, std::vector<std::uint32_t>(geometry_.positions(), 0)};
     kept.borders(groups * borders_.kinds.size(), width);
     base_.resize(groups * borders_.kinds.size() * width, 0);
@@ -65,7 +66,7 @@ void BinaryConvolution::run(const Word* in, std::uint8_t* scratch, const Finish&
                          borders_.of_pixel.data(), taps_.segments.data(), taps_.segments.size(),
                          weights_.data() + group * words_for(outputs_) * block_bytes_, block_bytes_,
                          base_.data() + group * base_of_group(), finish};
-    // Parts of about 4 million multiply-adds: large enough to hand out, small enough to spread.
+    // Parts of about 4 million multiply-adds are large enough for a thread and small enough to balance the load.
     const std::size_t macs = row_words_ * kWordBits * kBlockChannels * kernels_.rows_together;
     over_blocks(kernels_, outputs_, pixels_.size(), (std::size_t{1} << 22) / macs, threads, call,
                 [&](std::size_t block, std::size_t first, std::size_t last) { kernels_.binary_conv(job, block, first, last); });
@@ -76,7 +77,7 @@ std::size_t BinaryConvolution::tap_bit(std::size_t tap) const {
     return tap / segment_taps_ * segment_bits_ + tap % segment_taps_ * pixel_bits_;
 }
 
-// One row of words per output channel, taps in the order in which the operand has them.
+// One row of words per output channel, with the taps in the order of the operand.
 std::vector<Word> BinaryConvolution::order_weights(const std::uint8_t* weight) const {
     const std::size_t bytes = (channels_ + 7) / 8, taps = geometry_.y.kernel * geometry_.x.kernel;
     std::vector<Word> rows(outputs_ * row_words_ + 1, 0), tap(words() + 1);
@@ -97,7 +98,7 @@ void BinaryConvolution::tile(const std::vector<Word>& rows, std::size_t group) {
                               weights + block * block_bytes_);
 }
 
-// Where each output pixel's taps lie in the operand.
+// Finds the taps of each output pixel in the operand.
 void BinaryConvolution::find_taps() {
     const std::size_t pixel_bytes = bytes(pixel_bits_), row_bytes = geometry_.x.padded() * pixel_bytes;
     for (std::size_t y = 0; y < geometry_.y.count; y += kernels_.rows_together)
@@ -111,12 +112,13 @@ void BinaryConvolution::find_taps() {
     } else {
         taps_ = lay_out(geometry_, row_bytes, pixel_bytes, pixel_bytes);
         std::transform(pixels_.begin(), pixels_.end(), taps_.offsets.begin(),
-                       [&](std::uint32_t pixel) { return taps_.offsets[pixel]; });  // a position is never behind its pixel
+                       [&](std::uint32_t pixel) { return taps_.offsets[pixel]; });  // in place: i ≤ pixels_[i]
         taps_.offsets.resize(pixels_.size());
     }
     nothing_.assign(std::max(geometry_.x.side * words(), geometry_.x.count * row_words_) + 1, 0);
     require(total < (std::size_t{1} << 31), "the input is too large");
-    // `expand` writes whole words: the last may reach over the end.  `gather` keeps its rows behind the operand.
+    // `expand` writes whole words, and the last one may extend beyond the end.  `gather` keeps its rows after the
+    // operand.
     operand_bytes_ = aligned(total + bytes(kWordBits));
     scratch_bytes_ = operand_bytes_;
     if (layout_ == Layout::gathered)
@@ -126,7 +128,7 @@ void BinaryConvolution::find_taps() {
 void BinaryConvolution::make_base(const std::vector<Word>& rows, std::size_t group) {
     const std::size_t width = words_for(outputs_) * kBlockChannels;
     std::int32_t* base = base_.data() + group * base_of_group();
-    TapSums<std::int64_t> set(geometry_.y.kernel, geometry_.x.kernel);  // bits of taps that are set
+    TapSums<std::int64_t> set(geometry_.y.kernel, geometry_.x.kernel);  // the number of bits that are 1
     for (std::size_t o = 0; o < outputs_; ++o) {
         set.set([&](std::size_t tap) { return count_tap(rows.data() + o * row_words_, tap); });
         for (std::size_t kind = 0; kind < borders_.kinds.size(); ++kind)
@@ -136,7 +138,7 @@ void BinaryConvolution::make_base(const std::vector<Word>& rows, std::size_t gro
 
 std::int64_t BinaryConvolution::count_tap(const Word* row, std::size_t tap) const {
     std::int64_t count = 0;
-    for (std::size_t bit = tap_bit(tap), rest = channels_; rest > 0;) {  // as many as lie in one word
+    for (std::size_t bit = tap_bit(tap), rest = channels_; rest > 0;) {  // the bits of one word at a time
         const std::size_t n = std::min(rest, kWordBits - bit % kWordBits);
         count += __builtin_popcountll(row[bit / kWordBits] >> bit % kWordBits << (kWordBits - n));
         bit += n, rest -= n;
@@ -144,14 +146,15 @@ std::int64_t BinaryConvolution::count_tap(const Word* row, std::size_t tap) cons
     return count;
 }
 
-// Pixels lie in the operand as in the picture, with a margin of zeros.
+// Copies the image into the operand, with a margin of zeros.
 void BinaryConvolution::copy_rows(const Word* in, std::uint8_t* operand, int threads) const {
     const std::size_t pixel = bytes(pixel_bits_), row = geometry_.x.padded() * pixel, margin = geometry_.x.padding * pixel;
-    const auto line = [&](std::size_t y) {  // of the padded picture
+    const auto line = [&](std::size_t y) {  // of the padded image
         const bool inside = y >= geometry_.y.padding && y < geometry_.y.padding + geometry_.y.side;
         return inside ? in + (y - geometry_.y.padding) * geometry_.x.side * words() : nothing_.data();
     };
-    // `expand` writes whole words: where pixels are less, one row after the other mends what the last wrote too much.
+    // `expand` writes whole words.  If pixels are not whole words, the end of a row overwrites the start of the next
+    // one, so the rows are written in order by one thread.
     parallel_for(geometry_.y.padded(), 16, pixel_bits_ % kWordBits == 0 ? threads : 1,
                  [&](std::size_t begin, std::size_t end) {
                      for (std::size_t y = begin; y < end; ++y) {
@@ -163,14 +166,14 @@ void BinaryConvolution::copy_rows(const Word* in, std::uint8_t* operand, int thr
                  });
 }
 
-// Each output pixel gets its own row, tap after tap without gaps.
+// Writes a row for each output pixel: its taps, one after the other, without gaps.
 void BinaryConvolution::gather(const Word* in, std::uint8_t* operand, Call& call) const {
     const std::size_t each = bytes(row_words_ * kWordBits), row = geometry_.x.count * row_words_;
     auto* lines = reinterpret_cast<Word*>(operand + operand_bytes_);
     Word *upper = lines + geometry_.y.kernel * line_words(), *lower = upper + row;
     for (std::size_t y = 0; y < geometry_.y.count && !call.stop();
          y += kernels_.rows_together, operand += geometry_.x.count * each) {
-        // The lower one last: the word that or_bits wants behind `upper` is its first.
+        // The lower row is written last: the extra word that or_bits needs after `upper` is the first word of `lower`.
         std::fill(upper, upper + 2 * row + 1, 0);
         gather_line(in, y, lines, upper);
         if (kernels_.rows_together == 2 && y + 1 < geometry_.y.count) gather_line(in, y + 1, lines, lower);
@@ -178,8 +181,8 @@ void BinaryConvolution::gather(const Word* in, std::uint8_t* operand, Call& call
     }
 }
 
-// Line y of output pixels.  The input lines that it sees are made free of gaps first, so that taps side by side are copied as
-// one.
+// Gathers line y of output pixels.  The gaps in its input lines are removed first, so that adjacent taps are copied
+// together.
 void BinaryConvolution::gather_line(const Word* in, std::size_t y, Word* lines, Word* rows) const {
     const std::size_t line = line_words(), together = geometry_.taps_side_by_side();
     std::fill(lines, lines + geometry_.y.kernel * line, 0);
@@ -202,7 +205,7 @@ void BinaryConvolution::append(const Word* pixel, Word* line, std::size_t at) co
     line += at / kWordBits;
     for (std::size_t i = 0; i < words(); ++i) {
         line[i] |= pixel[i] << at % kWordBits;
-        // The tail of the last word may have no place in the line, nor any bits.
+        // The line may have no room for the tail of the last word, but then the tail has no bits.
         if (const Word rest = pixel[i] >> 1 >> (kWordBits - 1 - at % kWordBits)) line[i + 1] |= rest;
     }
 }

@@ -1,4 +1,4 @@
-// What all convolutions have in common, of bits and of numbers.
+// What all convolutions share, whether of bits or of numbers.
 #pragma once
 #include <algorithm>
 
@@ -8,8 +8,8 @@
 
 namespace rbnn {
 
-// What a convolution is made from, besides its weights: (channels of the output, rows and columns of the kernel, channels of the
-// input).
+// What a convolution is made from, besides its weights, whose shape is (output channels, kernel rows, kernel columns,
+// input channels).
 struct ConvolutionParameters {
     const Kernels& kernels;
     const Buffer& in;
@@ -26,7 +26,7 @@ void over_blocks(const Kernels& kernels, std::size_t channels, std::size_t posit
     chunk = std::clamp(chunk / tile * tile, tile, std::max(positions, tile));
     const std::size_t chunks = (positions + chunk - 1) / chunk;
     calculate(words_for(channels) * chunks, 1, threads, call, [&](std::size_t begin, std::size_t end) {
-        // Small convolutions are one piece: then the next operation asks.
+        // A small convolution is one part, after which the program checks for an interruption.
         for (std::size_t i = begin; i < end && !(i == begin ? call.stopped() : call.stop()); ++i)
             body(i / chunks, i % chunks * chunk, std::min((i % chunks + 1) * chunk, positions));
     });
@@ -35,7 +35,7 @@ void over_blocks(const Kernels& kernels, std::size_t channels, std::size_t posit
 class Convolution : public Operation {
 protected:
     explicit Convolution(const ConvolutionParameters& p) : in_(p.in), finish_(p.finish) {
-        // Each value of a residual is read once, right before the sum of which it is a part is written.
+        // Each value of the residual is read once, immediately before the sum that contains it is written.
         over_residual = finish_.residual && finish_.out && finish_.residual != &in_;
     }
 

@@ -1,4 +1,4 @@
-// Operations on each value by itself, and on two pictures value by value.
+// Operations on single values, and on pairs of values of two buffers.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ Made make_pack_at_mean(const Kernels& k, const Buffer& in, const Buffer& out) {
         alignas(64) float level[kBlockChannels];
         std::fill(level, level + kBlockChannels, mean);
         Word* bits = work.words(out);
-        // The level is the same everywhere: where pixels are whole words, or less than one, a block of levels will do.
+        // The level is the same everywhere.  If pixels are whole words, or less than one, a block of levels is enough.
         if (in.channels % kBlockChannels == 0)
             return k.pack(x, nullptr, nullptr, level, kBlockChannels, in.values() / kBlockChannels, bits);
         if (in.channels < kBlockChannels) return k.pack(x, nullptr, nullptr, level, in.channels, in.pixels(), bits);
@@ -38,7 +38,7 @@ Made make_pack(const Kernels& k, const Buffer& in, const Buffer& out, const std:
 Made make_quantize(const Kernels& k, const Buffer& in, const Buffer& out, const std::vector<float>& scale,
                    const std::vector<float>& shift) {
     const std::size_t row = in.width * in.channels;
-    // One number for each value of a row, so that rows are plain arrays.
+    // One number for each value of a row, so that the kernel sees rows as flat arrays.
     const auto repeated = [&](const std::vector<float>& once) {
         std::vector<float> values(row);
         for (std::size_t i = 0; i < row; ++i) values[i] = once[i % in.channels];
@@ -87,7 +87,7 @@ Made make_activation(const Kernels& k, const Buffer& in, const Buffer& out, cons
 
 namespace {
 
-// a and b, sides of 1 repeated.
+// Applies a function to a and b.  Dimensions of size 1 are broadcast.
 Made make_pair(void (*apply)(const float*, const float*, std::size_t, float*), const Buffer& a, const Buffer& b, const Buffer& out) {
     return small([&, apply](const Workspace& work) {
         over_rows(work, out.height, out.width * out.channels, [&](std::size_t y) {

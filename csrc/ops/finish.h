@@ -1,4 +1,4 @@
-// How an operation ends (simd/kernels.h, Finish): its numbers, and where it reads and writes.
+// The end of an operation (simd/kernels.h, Finish): its parameters, and the buffers that it reads and writes.
 #pragma once
 #include <limits>
 #include <vector>
@@ -13,7 +13,7 @@ struct ActivationParameters {
     std::vector<float> slope;
 };
 
-// Numbers of channels are padded to whole blocks.
+// Arrays with one number per channel are padded to whole blocks.
 struct FinishParameters {
     std::size_t channels;
     std::vector<float> scale, shift, level;

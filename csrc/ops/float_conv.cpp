@@ -1,4 +1,4 @@
-// Float convolution (and linear: a 1×1 kernel on one pixel), grouped and depthwise included.
+// Float convolution, including grouped and depthwise.  A linear layer is a 1×1 kernel on one pixel.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -25,7 +25,7 @@ public:
             row_sums_ = std::move(one_by_one);
         }
         p.kept.weights(channels_, kernel_taps() / groups_, sizeof(float));
-        // Ten classes need not read sixty-four.
+        // A layer with ten outputs need not read weights for sixty-four.
         if (groups_ == 1 && channels_ <= kernels_.float_channels) weight_stride_ = kernels_.float_channels;
         for (const RowSum& sum : row_sums_.all) weights_.push_back(tiled(sum, weight));
         if (by_fours) one_by_one_weights_ = tiled(one_by_one_.all[0], weight);
@@ -68,7 +68,7 @@ private:
             first = end;
         }
     }
-    // Four output rows of each position, as if nobody had heard of fours.
+    // Computes the four output rows of each position separately.
     void convolve_one_by_one(const FloatConv& one, std::size_t block, std::size_t first, std::size_t last) const {
         const std::size_t width = geometry_.x.count;
         const RowSum& sum = one_by_one_.all[0];
@@ -85,12 +85,12 @@ private:
     std::size_t row() const { return geometry_.x.padded() * in_.channels; }
     bool copied() const { return row_sums_.by_fours() || geometry_.y.padding != 0 || geometry_.x.padding != 0; }
     float* copy(const Workspace& work) const { return reinterpret_cast<float*>(work.arena + scratch_offset); }
-    // Behind the operand.
+    // Stored after the operand.
     std::uint8_t* uneven(float* operand) const {
         return reinterpret_cast<std::uint8_t*>(operand + difference_rows(geometry_) * row());
     }
 
-    // Whether four of them added up are a float, times a large difference too.
+    // Whether sums of four weights, multiplied by a large difference, stay within the range of floats.
     template <class Number>
     static bool summable(const Number* weight, std::size_t count) {
         return std::all_of(weight, weight + count, [](Number w) { return std::fabs(static_cast<float>(w)) < 1e7f; });
@@ -124,7 +124,7 @@ private:
                     w += kBlockChannels;
                     continue;
                 }
-                for (std::size_t c = 0, end; c < count; c = end) {  // the channels of one group see the same values
+                for (std::size_t c = 0, end; c < count; c = end) {  // the channels of one group read the same values
                     const std::size_t group = (begin + c) / outputs;
                     end = std::min(count, (group + 1) * outputs - begin);
                     for (std::size_t k = 0; k < each; ++k) {

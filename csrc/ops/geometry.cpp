@@ -6,7 +6,7 @@ namespace {
 std::vector<std::pair<std::size_t, std::size_t>> distinct(const Axis& axis, std::vector<std::size_t>& of_position) {
     std::vector<std::pair<std::size_t, std::size_t>> found;
     for (std::size_t i = 0; i < axis.count; ++i) {
-        // Neither end ever grows from one position to the next: equal ones are neighbours.
+        // Neither end ever grows from one position to the next, so equal ranges are adjacent.
         if (found.empty() || found.back() != axis.inside(i)) found.push_back(axis.inside(i));
         of_position.push_back(found.size() - 1);
     }
@@ -20,7 +20,7 @@ Taps lay_out(const Geometry& geometry, std::size_t row, std::size_t pixel, std::
     for (std::size_t y = 0; y < geometry.y.count; ++y)
         for (std::size_t x = 0; x < geometry.x.count; ++x)
             taps.offsets.push_back(static_cast<std::uint32_t>(geometry.y.start(y) * row + geometry.x.start(x) * pixel));
-    // Taps side by side are one segment, unless they leave something of a pixel out.
+    // Adjacent taps are one segment, unless a tap uses only part of a pixel.
     const std::size_t together = tap == pixel ? geometry.taps_side_by_side() : 1;
     for (std::size_t ky = 0; ky < geometry.y.kernel; ++ky)
         for (std::size_t kx = 0; kx < geometry.x.kernel; kx += together)

@@ -1,4 +1,4 @@
-// A kernel that passes over a picture: sizes, and which of its taps lie inside.
+// A kernel that slides over an image: its sizes, and which of its taps are inside the image.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -15,9 +15,9 @@ namespace rbnn {
 struct Axis {
     std::size_t side, kernel, stride, padding, dilation, count;  // count: positions of the kernel
 
-    // Where the first tap of position i lies in the padded picture.
+    // The first tap of position i in the padded image.
     std::size_t start(std::size_t i) const { return i * stride; }
-    // Taps first … last of position i lie inside the picture.
+    // The taps [first, last) of position i are inside the image.
     std::pair<std::size_t, std::size_t> inside(std::size_t i) const {
         const std::size_t begin = i * stride, end = padding + side;
         std::size_t first = 0, last = kernel;
@@ -31,23 +31,23 @@ struct Axis {
 struct Geometry {
     Axis y, x;
     std::size_t positions() const { return y.count * x.count; }
-    // Of the kernel's taps, those that are pixels side by side: one of its rows, or one tap.
+    // The number of taps that are adjacent pixels: a row of the kernel, or one tap.
     std::size_t taps_side_by_side() const { return x.dilation == 1 ? x.kernel : 1; }
 };
 
-// Where the taps of a convolution lie in its input, margins included.
+// The places of the taps of a convolution in its padded input.
 struct Taps {
-    std::vector<std::uint32_t> offsets;  // per output pixel: its first tap
-    std::vector<Segment> segments;       // the taps of a pixel, from there
+    std::vector<std::uint32_t> offsets;  // the first tap of each output pixel
+    std::vector<Segment> segments;       // the taps of a pixel, relative to the first
 };
 
-// Rows of `row` and pixels of `pixel` units, of which a tap takes the first `tap`.
+// A row has `row` units and a pixel has `pixel` units, of which a tap uses the first `tap`.
 Taps lay_out(const Geometry& geometry, std::size_t row, std::size_t pixel, std::size_t tap);
 
-// Output pixels by which of their taps lie inside the picture: 9 kinds for a 3×3 kernel that is padded by 1.
+// Output pixels, classified by which of their taps are inside the image.  A 3×3 kernel with padding 1 has 9 kinds.
 struct Borders {
     struct Kind {
-        std::pair<std::size_t, std::size_t> rows, columns;  // of taps inside: the first, and the one after the last
+        std::pair<std::size_t, std::size_t> rows, columns;  // the first tap inside, and the one after the last
         std::size_t taps() const { return (rows.second - rows.first) * (columns.second - columns.first); }
     };
     std::vector<Kind> kinds;
@@ -55,13 +55,14 @@ struct Borders {
 };
 Borders find_borders(const Geometry& geometry);
 
-// A number for each tap, summed up over those inside: of each kind of border by four sums, over the taps above and to the left.
+// Sums of one number per tap over the taps inside the image.  The sum for a kind of border is made from four prefix
+// sums, over the taps above and to the left.
 template <class Number>
 class TapSums {
 public:
     TapSums(std::size_t rows, std::size_t columns) : columns_(columns), sums_((rows + 1) * (columns + 1)) {}
 
-    // of_tap(t) for t = 0, 1, … in the kernel's order.
+    // Calls of_tap(t) for t = 0, 1, … in the order of the kernel.
     template <class OfTap>
     void set(const OfTap& of_tap) {
         for (std::size_t t = 0, row = 1; row * (columns_ + 1) < sums_.size(); ++row) {
@@ -86,17 +87,18 @@ private:
     std::vector<Number> sums_;  // (rows + 1, columns + 1)
 };
 
-// What a convolution of signs adds for zero padding, whose bits are 0 and must count as nothing: with `ones` the popcounts of w
+// The correction for zero padding in a convolution of signs.  The bits of the padding are 0 but must not count.  With
+// `ones` the popcounts of w,
 //
 //   acc = Σ_inside (C − 2·popcount(a xor w)) = inside·C + 2·Σ_outside popcount(w) − 2·(popcount over all taps)
 //
-// it is everything but the last term.
+// and this function returns everything but the last term.
 inline std::int32_t border_base(const TapSums<std::int64_t>& ones, const Borders::Kind& kind, std::size_t channels) {
     const auto inside = static_cast<std::int64_t>(kind.taps() * channels);
     return static_cast<std::int32_t>(inside + 2 * (ones.all() - ones.inside(kind)));
 }
 
-// Copies a picture and adds a margin of zeros: copy_row(y, to) brings row y.
+// Copies an image and adds a margin of zeros.  copy_row(y, to) copies row y.
 template <class CopyRow>
 void copy_padded(const Geometry& geometry, std::size_t pixel_bytes, std::uint8_t* out, int threads, const CopyRow& copy_row) {
     const std::size_t row = geometry.x.padded() * pixel_bytes, margin = geometry.x.padding * pixel_bytes;

@@ -1,6 +1,7 @@
-// Binary convolution in groups: each group's bits are cut out of the picture and convolved by themselves.
+// Binary convolution in groups: the bits of each group are extracted from the image and convolved separately.
 //
-// A word of signs may hold those of several groups, so the sums of all groups are put side by side, in blocks, and end together.
+// A word of output signs may contain several groups.  The sums of all groups are therefore collected in blocks and
+// finished together.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -13,14 +14,14 @@ namespace {
 
 constexpr std::int32_t kWhole = 1 << 24;  // floats are exact up to here
 
-// Bits first … first + count of each pixel, by themselves.
+// Extracts the bits [first, first + count) of each pixel.
 void cut_out(const Word* in, std::size_t pixels, std::size_t words, std::size_t first, std::size_t count, Word* out) {
     const std::size_t begin = first / kWordBits, right = first % kWordBits, n = words_for(count);
     const Word last = ~Word{0} >> (n * kWordBits - count);
     for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += n) {
         for (std::size_t i = 0; i < n; ++i) {
             const std::size_t at = begin + i;
-            // Two shifts, since a shift by 64 is undefined.
+            // Two shifts, because a shift by 64 is undefined.
             out[i] = in[at] >> right | (at + 1 < words ? in[at + 1] << 1 << (kWordBits - 1 - right) : 0);
         }
         out[n - 1] &= last;
@@ -39,7 +40,7 @@ public:
           convolution_(p.kernels, p.geometry, each_, outputs_, weight, zero_padding, p.kept, groups),
           ones_(words_for(outputs_) * kBlockChannels, 1.0f),
           zeros_(ones_.size(), 0.0f) {
-        if (!finish_.threshold.empty()) {  // acc > threshold, of floats
+        if (!finish_.threshold.empty()) {  // acc > threshold, compared as floats
             require(p.geometry.y.kernel * p.geometry.x.kernel * each_ <= kWhole, "too many taps for a threshold with groups");
             std::transform(finish_.threshold.begin(), finish_.threshold.end(), finish_.level.begin(), [](std::int32_t threshold) {
                 return static_cast<float>(std::clamp(threshold, -kWhole - 2, kWhole));
@@ -60,7 +61,7 @@ public:
         const std::size_t words = words_for(in_.channels), blocks = words_for(finish_.channels);
         const Finish plain{outputs_, ones_.data(), zeros_.data(), nullptr, Activation::clamp, -kInfinity, kInfinity, nullptr,
                            zeros_.data(), nullptr, one, nullptr};
-        if (finish_.channels % kBlockChannels)  // channels that nobody has must not overflow
+        if (finish_.channels % kBlockChannels)  // channels beyond the last must not overflow
             std::fill_n(all + (blocks - 1) * pixels_ * kBlockChannels, pixels_ * kBlockChannels, 0.0f);
         for (std::size_t group = 0; group < groups_ && !work.call.stopped(); ++group) {
             parallel_for(in_.pixels(), 1024, work.threads, [&](std::size_t begin, std::size_t end) {
@@ -79,7 +80,7 @@ public:
     }
 
 private:
-    // The sums of one group, pixels × outputs, to those of all: blocks × pixels × 64.
+    // Copies the sums of one group, pixels × outputs, to those of all groups, blocks × pixels × 64.
     void put(const float* one, std::size_t group, float* all) const {
         for (std::size_t c = 0, n; c < outputs_; c += n) {
             const std::size_t channel = group * outputs_ + c, at = channel % kBlockChannels;

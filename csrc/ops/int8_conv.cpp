@@ -1,10 +1,10 @@
-// Convolution of bytes with int8 weights: the first layer of a network that is given pictures.
+// Convolution of bytes with int8 weights: the first layer of a network whose input is images of bytes.
 //
-// A byte u stands for the value u − zero[c], and what lies outside the picture for 0, so with `inside` the taps in the picture
+// A byte u represents the value u − zero[c], and padding represents 0.  With `inside` the taps inside the image,
 //
 //   acc = Σ_inside w·(u − zero) = Σ_all w·u − Σ_inside w·zero          (margins are bytes 0)
 //
-// The first sum is made of whole numbers, exact; the second is `base`, one row of numbers per kind of border.
+// The first sum has only integers and is exact.  The second is `base`, one row of numbers for each kind of border.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,7 @@
 namespace rbnn {
 namespace {
 
-constexpr std::size_t kMostTaps = 1 << 16;  // × 255 × 128 < 2³¹
+constexpr std::size_t kMostTaps = 1 << 16;  // kMostTaps × 255 × 128 < 2³¹
 
 class Int8Convolution final : public RowSumConvolution<Int8Conv> {
 public:
@@ -25,7 +25,7 @@ public:
         require(kernel_taps() <= kMostTaps, "has more taps than can be added up in whole numbers");
         p.kept.weights(channels_, kernel_taps(), sizeof(std::int16_t));
         const std::size_t pixel = in_.channels * kernels_.int8_bytes;
-        // Sums of bytes need two bytes.
+        // Sums of bytes need 16 bits.
         const bool by_fours = kernels_.int8_bytes == sizeof(std::int16_t) && fours_pay(geometry_, in_.channels, channels_) &&
                               points_pay(geometry_, in_.channels);
         const std::size_t row = geometry_.x.padded() * pixel;
@@ -34,7 +34,7 @@ public:
         row_sums_ = by_fours ? lay_out_points(geometry_, row, pixel) : lay_out_sum(geometry_, row, pixel, pixel, kernels_.int8_bytes);
         for (RowSum& sum : row_sums_.all) tile(sum, weight);
         make_base(weight, zero, p.kept);
-        scratch_bytes = total + step_bytes();  // the last step may reach over the end
+        scratch_bytes = total + step_bytes();  // the last step may extend beyond the end
     }
 
 private:
@@ -64,8 +64,8 @@ private:
     std::uint8_t* operand(const Workspace& work) const { return reinterpret_cast<std::uint8_t*>(work.arena + scratch_offset); }
     std::size_t step_bytes() const { return kernels_.int8_bytes * kernels_.int8_values; }
 
-    // blocks × steps × 64 channels × the values of a step, each as wide as in the operand.  Segments are filled up to
-    // whole steps: what they read too much of meets weights of 0.
+    // Blocks × steps × 64 channels × the values of a step, each as wide as in the operand.  Segments are padded to
+    // whole steps, and the additional values are multiplied by weights of 0.
     void tile(RowSum& sum, const std::int8_t* weight) {
         const std::size_t each = kernels_.int8_values, blocks = words_for(channels_);
         const std::size_t length = sum.taps() / std::max<std::size_t>(sum.segments.size(), 1), steps = (length + each - 1) / each;

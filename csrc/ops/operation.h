@@ -1,4 +1,4 @@
-// What a program runs: operations on pictures that lie in one block of memory.
+// What a program runs: operations on buffers in one block of memory, the arena.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace rbnn {
 
-// One picture; its place in the arena is known once the program is planned.
+// The values of one image.  Its place in the arena is known once the program is planned.
 struct Buffer {
     enum class Type { floats, bits, bytes } type;
     std::size_t height, width, channels;
@@ -45,25 +45,26 @@ public:
     virtual ~Operation() = default;
     virtual void run(const Workspace& work) const = 0;
 
-    std::size_t scratch_bytes = 0;   // wanted while it runs
-    std::size_t scratch_offset = 0;  // given by the plan
-    bool over_residual = false;      // its output `float` may take the place of its input `residual`
+    std::size_t scratch_bytes = 0;   // the size of its scratch buffer
+    std::size_t scratch_offset = 0;  // set by the plan
+    bool over_residual = false;      // whether its output `float` may be written over its input `residual`
 };
 
 using Made = std::unique_ptr<Operation>;
 
-constexpr std::size_t kMostSides = 8;  // of a picture that is taken apart to be put together in another order
+constexpr std::size_t kMostSides = 8;  // dimensions of an array that is permuted
 
-// What operations keep, so far: they may share a tensor and have many kinds of border, so that a small file could else ask for
-// all memory.
+// Counts the memory that operations keep.  They may share a tensor or have many kinds of border, so without a limit a
+// small file could demand all memory.
 class Kept {
 public:
-    // Before an operation makes room for its weights, `taps` of so many bytes for each channel of whole blocks.
+    // Call this before allocating the weights of an operation: `taps` of this many bytes for each channel, in whole
+    // blocks.
     void weights(std::size_t channels, std::size_t taps, std::size_t bytes) {
         weights_ += words_for(channels) * kBlockChannels * taps * bytes;
         require(weights_ <= kLargestWeights, "the weights of the network up to here take more than 2 GB");
     }
-    // Before it makes room for a row of numbers for each kind of border.
+    // Call this before allocating a row of numbers for each kind of border.
     void borders(std::size_t kinds, std::size_t numbers) {
         borders_ += kinds * numbers;
         require(borders_ <= kLargestBorders,
@@ -71,8 +72,8 @@ public:
     }
 
 private:
-    static constexpr std::size_t kLargestWeights = std::size_t{1} << 31;  // bytes, as operations keep them
-    static constexpr std::size_t kLargestBorders = 1 << 26;              // numbers of all tables
+    static constexpr std::size_t kLargestWeights = std::size_t{1} << 31;  // bytes, in the layout of the operations
+    static constexpr std::size_t kLargestBorders = 1 << 26;              // numbers in all tables together
     std::size_t weights_ = 0, borders_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The largest or the mean of some values of a picture.
+// Pooling: the maximum or the mean of the values in a window.
 #include <algorithm>
 
 #include "ops/operations.h"
@@ -7,7 +7,7 @@
 namespace rbnn {
 namespace {
 
-// One output pixel of a pool: where its window begins and ends in the picture.
+// The window of one output pixel, along one axis of the image.
 struct Span {
     std::size_t first, last, step;
 };
@@ -19,7 +19,7 @@ Span span(const Axis& axis, std::size_t i) {
 }
 
 constexpr std::size_t kTapsAtOnce = 16;
-// Values under a window, beyond which a call may be stopped between pixels, not only between rows.
+// With more values than this in a window, a call may be stopped between pixels and not only between rows.
 constexpr std::size_t kLargeWindow = 1 << 12;
 
 void max_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span xs, float* out) {
@@ -27,7 +27,7 @@ void max_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span
     std::size_t count = 0;
     for (std::size_t y = ys.first; y < ys.last; y += ys.step)
         for (std::size_t column = xs.first; column < xs.last; column += xs.step) {
-            if (count == kTapsAtOnce) {  // what there is so far is one of the next
+            if (count == kTapsAtOnce) {  // the maximum so far is one of the next taps
                 k.max_of(taps, count, in.channels, out);
                 taps[0] = out, count = 1;
             }
@@ -36,7 +36,8 @@ void max_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span
     k.max_of(taps, count, in.channels, out);
 }
 
-// In double, so that the mean of 2²⁷ values is as exact as that of four: the nearest float or, where two are as near, its neighbour.
+// The sum is in double, so that the mean of 2²⁷ values is as exact as that of four: the nearest float, or one of the
+// two nearest in a tie.
 void mean_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Span xs, std::size_t count, float* out) {
     for (std::size_t c = 0; c < in.channels; c += kBlockChannels) {
         const std::size_t n = std::min(kBlockChannels, in.channels - c);
@@ -53,7 +54,7 @@ Made make_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geom
     for (std::size_t x = 0; x < geometry.x.count; ++x) columns.push_back(span(geometry.x, x));
     return small([&in, &out, &k, geometry, columns, maximum, count_padding](const Workspace& work) {
         const auto counted = [&](const Axis& axis, std::size_t i) {
-            // What lies beyond the right padding (a ceiled window) never counts.
+            // Taps beyond the right padding, which occur when sizes are rounded up, never count.
             return std::min(axis.start(i) + axis.kernel, axis.padded()) - axis.start(i);
         };
         over_rows(work, out.height, out.width * out.channels, [&](std::size_t y) {

@@ -1,4 +1,4 @@
-// Values that move to another place and stay what they are.
+// Operations that move values without changing them.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,7 @@
 namespace rbnn {
 
 Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Along axis) {
-    // So many runs of each part lie behind one another.
+    // Each part consists of this many contiguous runs.
     const std::size_t runs = axis == Along::height ? 1 : axis == Along::width ? out.height : out.pixels();
     return small([parts, &out, runs](const Workspace& work) {
         float* to = work.floats(out);
@@ -22,7 +22,7 @@ Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Alo
 }
 
 Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& sides, const std::vector<std::size_t>& order) {
-    std::vector<std::size_t> strides(sides.size(), 1), counts, steps;  // the last two: of the output's axes
+    std::vector<std::size_t> strides(sides.size(), 1), counts, steps;  // counts and steps are of the output's axes
     for (std::size_t i = sides.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * sides[i];
     for (const std::size_t axis : order) counts.push_back(sides[axis]), steps.push_back(strides[axis]);
     const std::size_t length = counts.back(), step = steps.back();
@@ -51,12 +51,12 @@ Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::si
 }
 
 Made make_reshape(const Buffer& in, const Buffer& out, bool by_channels) {
-    // With one pixel, or one channel, on both sides the two orders are the same.
+    // If both buffers have one pixel or one channel, the two orders are the same.
     const auto plain = [](const Buffer& b) { return b.pixels() == 1 || b.channels == 1; };
     if (!by_channels || (plain(in) && plain(out)))
         return small([&in, &out](const Workspace& work) { std::memcpy(work.floats(out), work.floats(in), in.bytes()); });
     return small([&in, &out](const Workspace& work) {
-        // Value i of torch's order, there and here.
+        // The place of value i, in torch's order, in both buffers.
         const float* from = work.floats(in);
         float* to = work.floats(out);
         std::size_t pixel = 0, channel = 0;
@@ -92,7 +92,7 @@ Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t
 Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, Mirror mirror,
                        Kept& kept) {
     kept.borders(out.height + out.width, 1);
-    // Which row, or column, of the picture each of the output's is.
+    // The row or column of the image that each row or column of the output is copied from.
     const auto sources = [mirror](std::size_t side, std::size_t count, std::size_t margin) {
         std::vector<std::size_t> found;
         for (std::size_t i = 0; i < count; ++i) {

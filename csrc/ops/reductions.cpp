@@ -1,4 +1,4 @@
-// What is taken over some axes of a picture: sums, maxima, and values that are made comparable by them.
+// Reductions over some axes, such as sums and maxima, and normalisations that use them.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,7 +9,7 @@
 namespace rbnn {
 namespace {
 
-// Which cell each value belongs to: those that are taken together have one.
+// The cell that each value belongs to.  Values that are reduced together share a cell.
 class Cells {
 public:
     Cells(const Buffer& in, Axes over, std::size_t groups) : in_(in) {
@@ -21,7 +21,7 @@ public:
     std::size_t count() const { return count_; }
     std::size_t values_of_each() const { return in_.values() / count_; }
 
-    // body(cell, place) for each value, in the order of memory.
+    // Calls body(cell, place) for each value, in memory order.
     template <class Body>
     void over(const Workspace& work, const Body& body) const {
         const std::size_t each = in_.channels / pixel_;
@@ -36,7 +36,7 @@ public:
 
 private:
     const Buffer& in_;
-    std::size_t pixel_, row_, column_, count_;  // cells of a pixel, and from one row and column to the next; all of them
+    std::size_t pixel_, row_, column_, count_;  // cells of a pixel; steps between rows and between columns; all cells
 };
 
 // An operation that keeps `numbers` doubles for each cell while it runs.
@@ -150,7 +150,7 @@ Made make_matmul(const Buffer& a, const Buffer& b, const Buffer& out) {
         over_rows(work, out.height, row * terms, [&](std::size_t y) {
             const float *left = work.floats(a) + y * terms * channels, *right = work.floats(b);
             float* to = work.floats(out) + y * row;
-            // A run of one output row at a time; it ends with a pixel's channels, where a pixel has several.
+            // One run of an output row at a time.  If a pixel has several channels, a run ends with the pixel.
             for (std::size_t first = 0, last; first < row; first = last) {
                 last = channels == 1 ? std::min(row, first + kSums) : std::min(first + kSums, (first / channels + 1) * channels);
                 double sums[kSums] = {};

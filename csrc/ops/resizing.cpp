@@ -1,4 +1,4 @@
-// Pictures of another size: each output pixel is made of the nearest input pixels.
+// Resizing: each output pixel is made from the nearest input pixels.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostTaps = 4;
 
-// The input rows, or columns, that one of the output is made of, and their weights.
+// The input rows or columns that one row or column of the output is made of, and their weights.
 struct Mix {
     std::size_t count, index[kMostTaps];
     double weight[kMostTaps];
@@ -22,7 +22,7 @@ double inner(double t) { return ((-0.75 + 2.0) * t - (-0.75 + 3.0)) * t * t + 1.
 double outer(double t) { return ((-0.75 * t - 5.0 * -0.75) * t + 8.0 * -0.75) * t - 4.0 * -0.75; }
 
 std::vector<Mix> mixes(std::size_t side, std::size_t count, Resize mode, bool align, const double* scale) {
-    // In float32, as torch has it: which pixel is the nearest must not differ.
+    // In float32, as in torch, so that the nearest pixel is the same.
     const float step = scale ? static_cast<float>(1.0 / *scale) : static_cast<float>(side) / static_cast<float>(count);
     const std::size_t last = side - 1;
     std::vector<Mix> found;

@@ -1,4 +1,4 @@
-// What convolutions of numbers (floats, bytes), not bits, have in common: their output is made of sums of parts.
+// What convolutions of floats and bytes share: their output is made from partial sums.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace rbnn {
 
-// `Conv` is what the kernels take for one sum: FloatConv or Int8Conv.
+// `Conv` is the argument of the kernels for one sum: FloatConv or Int8Conv.
 template <class Conv>
 class RowSumConvolution : public Convolution {
 public:
@@ -35,7 +35,7 @@ protected:
     virtual Conv row_sum(const Workspace& work, std::size_t i) const = 0;
     virtual void convolve(const Conv& job, std::size_t block, std::size_t first, std::size_t last) const = 0;
     virtual void convolve(const FourRows<Conv>& job, std::size_t block, std::size_t first, std::size_t last) const = 0;
-    // Positions after which the weights of a block have been used often enough.
+    // The number of positions that are computed with the weights of one block.
     virtual std::size_t chunk() const = 0;
 
     std::size_t kernel_taps() const { return geometry_.y.kernel * geometry_.x.kernel * in_.channels; }

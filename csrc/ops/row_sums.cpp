@@ -3,22 +3,23 @@
 namespace rbnn {
 namespace {
 
-// How much larger than what a window sees the values may be that the other three of its four see: the error grows by as much.
+// How much larger the values in the other three of four windows may be than those in one window.  The error grows by
+// the same factor.
 constexpr float kRange = 16.0f;
-// Beyond this, differences and what they are multiplied with might not be floats any more.
+// Beyond this, differences and their products might overflow.
 constexpr float kTooLarge = 1e30f;
-constexpr std::size_t kSpan = 1024;   // values of a row that are looked at together
+constexpr std::size_t kSpan = 1024;   // values of a row that are examined together
 constexpr std::size_t kMostRows = 64;  // of a kernel
 constexpr std::size_t kShortestRow = 16, kLargestWeight = std::size_t{1} << 14, kFewestRows = 8;
 
-// Row `row` of a plane of the operand, times the sum of some rows of the weights.
+// Row `row` of a plane of the operand, multiplied by a sum of rows of the weights.
 struct Term {
     std::size_t plane, row;
     std::vector<RowSum::Share> shares;
 };
 using Terms = std::vector<Term>;
 
-// The upper, lower and shared sum of two rows `distance` apart.  `plane`: how much further the differences lie.
+// The upper, lower and shared sum of two rows `distance` apart.  `plane` is the offset of the plane of differences.
 void split(const Terms& terms, std::size_t distance, std::size_t plane, Terms (&parts)[3]) {
     std::vector<bool> done(terms.size());
     for (std::size_t i = 0; i < terms.size(); ++i) {
@@ -41,7 +42,7 @@ void split(const Terms& terms, std::size_t distance, std::size_t plane, Terms (&
     }
 }
 
-// The largest |x| of a picture in the operand.
+// The largest |x| of the image in the operand.
 float largest_of_picture(const Kernels& kernels, const Geometry& geometry, std::size_t row, const float* operand) {
     alignas(64) float seen[kSpan];
     const float *pieces[kMostRows], *end = operand + geometry.y.padded() * row;
@@ -56,7 +57,7 @@ float largest_of_picture(const Kernels& kernels, const Geometry& geometry, std::
     return largest;
 }
 
-// Rows of the picture in the operand, margins included, and of each kind of differences.
+// The number of rows of the padded image in the operand, and of each kind of differences.
 std::size_t plane_rows(const Geometry& geometry) { return geometry.y.padded() + 4 * geometry.y.stride; }
 
 }  // namespace
@@ -103,7 +104,8 @@ RowSums lay_out_differences(const Geometry& geometry, std::size_t row, std::size
 
 void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call) {
     const std::size_t stride = geometry.y.stride, padded = geometry.y.padded(), plane = plane_rows(geometry) * row;
-    // Only output rows that do not exist, below the last of a number that is no multiple of four, look there.
+    // Only output rows that do not exist read there: those after the last, if the number of rows is no multiple of
+    // four.
     for (std::size_t i = 0; i < 4; ++i) std::fill_n(operand + i * plane + padded * row, plane - padded * row, 0.0f);
     calculate(padded, 16, threads, call, [&](std::size_t begin, std::size_t end) {
         float* x = operand + begin * row;
@@ -115,18 +117,20 @@ void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t r
                  std::uint8_t* uneven, int threads, Call& call) {
     const std::size_t width = geometry.x.count, run = geometry.x.kernel * pixel, step = geometry.x.stride * pixel;
     const std::size_t at_once = (kSpan - run) / step + 1;
-    // values[i] = the larger of the values there and `apart` later.
+    // values[i] = max(values[i], values[i + apart])
     const auto join = [&](float* values, std::size_t span, std::size_t apart) {
         const float* both[2] = {values, values + apart};
         kernels.max_of(both, 2, span - apart, values);
     };
-    // values[i] = the largest of the values from there on, of one, two, four … up to at most `run`; returns of how many.
+    // values[i] = the maximum of a window that starts at i, whose length is the largest power of two up to `run`.
+    // Returns that length.
     const auto over_parts_of_runs = [&](float* values, std::size_t span) {
         std::size_t length = 1;
         for (; 2 * length <= run; length *= 2) join(values, span - length + 1, length);
         return length;
     };
-    // Mostly the rows that all four windows see have, in part of each window, values as large as the picture's largest: nearly.
+    // Usually the rows that all four windows share have, in part of each window, values nearly as large as the image's
+    // largest.
     const std::size_t shared = 3 * geometry.y.stride;
     const float enough = largest_of_picture(kernels, geometry, row, operand) * (1 / kRange);
     calculate((geometry.y.count + 3) / 4, 4, threads, call, [&](std::size_t begin, std::size_t end) {

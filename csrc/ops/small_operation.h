@@ -22,9 +22,9 @@ Made small(Body body) {
     return std::make_unique<Small>(std::move(body));
 }
 
-constexpr std::size_t kGrain = 1 << 15;  // values per part; less is not worth handing out
+constexpr std::size_t kGrain = 1 << 15;  // values per part; less is not worth another thread
 
-// Rows of `values` values each, in parallel.
+// Calls body(row) in parallel for rows of `values` values each.
 template <class Body>
 void over_rows(const Workspace& work, std::size_t rows, std::size_t values, const Body& body) {
     calculate(rows, std::max<std::size_t>(kGrain / std::max<std::size_t>(values, 1), 1), work.threads, work.call,

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t kTaps = 4, kFinite = kPoints - 1;
 constexpr int kPoint[kFinite] = {0, 1, -1, 2, -2, 3}, kScale = 120;
-// × 120 × 255 × 128 < 2³¹
+// kMostTaps × 120 × 255 × 128 < 2³¹
 constexpr std::size_t kMostTaps = 512;
 
 using Factors = std::array<std::int16_t, kPoints>;
@@ -25,7 +25,7 @@ constexpr Factors input_factors(std::size_t without) {
     return factors;
 }
 
-// 120·p^tap / Π (p − the other points), without a remainder; ∞ is the last point.
+// 120·p^tap / Π (p − the other points), which is an integer.  The last point is ∞.
 constexpr int weight_factor(std::size_t point, std::size_t tap) {
     if (point == kFinite) return tap == kTaps - 1 ? kScale : 0;
     int factor = kScale;
@@ -35,7 +35,7 @@ constexpr int weight_factor(std::size_t point, std::size_t tap) {
     return factor;
 }
 
-// The first kernel row of each term; the others follow a stride apart.
+// The first kernel row of each term.  The other rows of the term follow, a stride apart.
 std::vector<std::size_t> terms(const Geometry& geometry) {
     std::vector<std::size_t> rows;
     for (std::size_t row = 0; row < geometry.y.kernel; ++row)
