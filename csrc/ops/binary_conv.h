@@ -51,7 +51,7 @@ private:
     Geometry geometry_;
     std::size_t channels_, outputs_;
     Layout layout_;
-    std::size_t segment_taps_ = 0, segment_bits_ = 0;  // of a segment of the operand; the bits are padded to whole steps
+    std::size_t segment_taps_ = 0, segment_bits_ = 0;  // of one segment of the operand; bits are padded to whole steps
     std::size_t pixel_bits_ = 0, row_words_ = 0, block_bytes_ = 0, operand_bytes_ = 0, scratch_bytes_ = 0;
     AlignedBytes weights_;
     std::vector<std::uint32_t> pixels_;  // the output pixels that the kernel is called for: all, or every second row

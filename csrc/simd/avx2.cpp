@@ -1,17 +1,19 @@
 // AVX2: popcounts by table look-up, 4 bits of 32 output channels and two pixels per shuffle.
 //
-// For an activation nibble a the table T_a[w] = popcount(a xor w) has 16 entries: one shuffle register.  A register whose
-// 32 bytes are the weight nibbles of 32 output channels, used as the index, looks all of them up at once, and the xor is
-// in the table already.  A count is at most 4, a byte has room for two: the tables of two pixels, one in the low and one
-// in the high half of each byte, are one table for each of 256 pairs of nibbles, and one look-up is 256 multiply-adds.
-// The operand holds where the table of a pair begins: a byte would have to be shifted first, as often as it is read.
+// For an activation nibble a, the table T_a[w] = popcount(a xor w) has 16 entries: one shuffle register.  The index
+// register holds the weight nibbles of 32 output channels, so one shuffle looks up all of them, and the xor is already
+// in the table.  A count is at most 4, so a byte has room for two: the tables of two pixels, one in the low and one in
+// the high half of each byte, form one table for each of 256 pairs of nibbles.  One look-up is 256 multiply-adds.  The
+// operand contains the offset of the table of each pair; the pair itself would have to be shifted each time it is
+// read.
 //
 //   sum   = 3 look-ups                          halves of at most 12 each
 //   raw  += sum            by bytes, mod 256    Σlow + 16·Σhigh
 //   high += sum >> 4       16 bits at a time    odd bytes: Σhigh; even bytes: Σhigh + 16·Σlow of the odd neighbour
 //
-// From raw and high, each mod 256, all four sums of two bytes follow one after the other (`flush`), as long as they are
-// below 256: after 21 times.  8 instructions for 768 multiply-adds; xor and popcount by shuffles take 24.
+// From raw and high, each mod 256, `flush` derives all four sums of two bytes, one after the other, as long as they
+// are below 256, which allows 21 groups.  This takes 8 instructions for 768 multiply-adds; xor and popcount by
+// shuffles take 24.
 #include <cmath>
 #include <cstring>
 
@@ -52,7 +54,7 @@ struct Lanes {
         return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b))));
     }
 
-    // Bytes as 16 bits, two of them a step: vpmaddubsw would saturate at 255·127·2, vpmaddwd is exact.
+    // Bytes are widened to 16 bits, two per step: vpmaddubsw would saturate at 255·127·2, while vpmaddwd is exact.
     static constexpr std::size_t kInt8Bytes = 2, kInt8Values = 2;
     using Step = __m256i;
     static Step load_step(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
@@ -89,7 +91,7 @@ constexpr Tables make_tables() {
 }
 constexpr Tables kTables = make_tables();
 
-// What the operand holds of a nibble of `in` and, in the upper half of a byte, that of `below`: where their table begins.
+// The operand's entry for a pair of nibbles, one of `in` and one of `below` (the high half): the offset of their table.
 using TableOffset = std::uint16_t;
 constexpr std::size_t kOperandBytes = kNibblesPerWord * sizeof(TableOffset);
 
@@ -109,7 +111,7 @@ void expand(const Word* in, const Word* below, std::size_t pixels, std::size_t w
 
 std::size_t tiled_bytes(std::size_t words) { return words * kNibblesPerWord * kBlockChannels; }
 
-// Even bytes of a register are 16 channels, odd bytes the next 16: `flush` takes them apart in this order.
+// The even bytes of a register are 16 channels and the odd bytes the next 16: `flush` separates them in this order.
 constexpr std::size_t channel_of_byte(std::size_t i) { return i / 2 + i % 2 * 16; }
 
 void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std::uint8_t* out) {
@@ -121,10 +123,10 @@ void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std
         }
 }
 
-// sum += x by bytes, in place.  Left to itself GCC moves sums from register to register and spills them.
+// sum += x by bytes, in place.  Without the assembly, GCC moves sums between registers and spills them.
 RBNN_INLINE void add_to(__m256i& sum, __m256i x) { asm("vpaddb %1, %0, %0" : "+x"(sum) : "x"(x)); }
 
-// The counts of two pixels × 32 channels; the first time there is nothing to add to.
+// Adds the counts of two pixels × 32 channels, or stores them the first time.
 RBNN_INLINE void flush(__m256i raw, __m256i high, std::uint16_t* upper, std::uint16_t* lower, bool first) {
     const __m256i byte = _mm256_set1_epi16(0xff);
     const auto rest = [&](__m256i sum, __m256i known) {  // sum − 16·known, mod 256
@@ -144,14 +146,14 @@ void widen(const std::uint16_t* from, std::uint32_t* to, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) to[i] += from[i];
 }
 
-// table[weights], the weights straight from memory.
+// table[weights], with the weights as a memory operand.
 RBNN_INLINE __m256i look_up(__m256i table, const std::uint8_t* weights) {
     __m256i found;
     asm("vpshufb %2, %1, %0" : "=x"(found) : "x"(table), "m"(*reinterpret_cast<const __m256i*>(weights)));
     return found;
 }
 
-// The next kSteps nibbles of kPairs pairs of pixels × kVectors·32 channels.
+// Adds the next kSteps nibbles of kPairs pairs of pixels × kVectors·32 channels.
 template <int kSteps, int kPairs, int kVectors>
 RBNN_INLINE void add_group(const TableOffset* const (&in)[kPairs], std::size_t k, const std::uint8_t* weights,
                            __m256i (&raw)[kPairs][kVectors], __m256i (&high)[kPairs][kVectors]) {
@@ -175,8 +177,9 @@ RBNN_INLINE void add_group(const TableOffset* const (&in)[kPairs], std::size_t k
     }
 }
 
-// Counts of kPairs pairs of pixels × kVectors·32 channels: 12 sums, 2 of 3 look-ups, a table and a look-up at 3 × 2.
-// Where 16 bits might not hold a count, `wide` takes it, else it is null and `counts` is the result.
+// Counts kPairs pairs of pixels × kVectors·32 channels.  3 × 2 of them use these registers: 12 sums, 2 sums of 3
+// look-ups, a table and a look-up.  If a count might exceed 16 bits, the result is in `wide`; otherwise `wide` is null
+// and the result is in `counts`.
 template <int kPairs, int kVectors>
 RBNN_INLINE void count_tile(const BinaryConv& job, const std::uint8_t* weights, std::size_t first,
                             std::uint16_t (*counts)[kBlockChannels], std::uint32_t (*wide)[kBlockChannels]) {
@@ -241,12 +244,13 @@ void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, st
         over_tiles<PairTile<2>, 3>(job, block, first, last);
 }
 
-// Four groups of three look-ups at a time, nothing loaded.  Written out: arrays would end up in memory.
+// Four groups of three look-ups at a time, without loads.  The loop is unrolled by hand, because arrays would be in
+// memory.
 double limit(std::size_t rounds, Word seed, Word* result) {
     const __m256i table = _mm256_set1_epi64x(static_cast<long long>(seed & 0x4444444444444444u));
     __m256i w = _mm256_set1_epi8(1), a = table, b = table, c = table, d = table, e = table, f = table, g = table, h = table;
     const auto group = [&](__m256i& raw, __m256i& high) {
-        // The compiler must not see that each look-up does the same.
+        // The compiler must not notice that all look-ups are the same.
         __m256i sum = _mm256_shuffle_epi8(table, w);
         asm volatile("" : "+x"(w));
         add_to(sum, _mm256_shuffle_epi8(table, w));

@@ -1,9 +1,9 @@
-// AVX-512 with VPOPCNTDQ and VNNI: lanes are 16 output channels, 32 activations are broadcast to all of them.
+// AVX-512 with VPOPCNTDQ and VNNI: the lanes are 16 output channels, and 32 activations are broadcast to all of them.
 //
 //   acc[pixel][lane] += popcount(a[pixel][k] xor w[k][lane])          3 instructions for 512 multiply-adds
 //
-// 6 pixels × 64 channels are 24 accumulators; with 4 registers of weights and 1 broadcast that leaves 3 of 32 free.
-// Pixels of whole bytes lie side by side; where a segment ends within a step, what follows is masked as it is broadcast.
+// 6 pixels × 64 channels are 24 accumulators.  With 4 registers of weights and 1 broadcast, 3 of 32 registers are free.
+// Pixels of whole bytes are stored without gaps.  If a segment ends within a step, the broadcast masks what follows it.
 #include <cmath>
 
 #include "simd/kernels.h"
@@ -36,7 +36,7 @@ struct Lanes {
     static unsigned above(Float a, Float b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
     static unsigned above_ints(Int a, Int b) { return _mm512_cmpgt_epi32_mask(a, b); }
 
-    // vpdpbusd: four bytes times four int8 weights a step, added up in 32 bits, exact.
+    // vpdpbusd multiplies four bytes by four int8 weights per step and adds them in 32 bits, which is exact.
     static constexpr std::size_t kInt8Bytes = 1, kInt8Values = 4;
     using Step = __m512i;
     static Step load_step(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
@@ -62,10 +62,10 @@ void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std
             *to++ = c < channels ? static_cast<std::uint32_t>(rows[c * words + bit / kWordBits] >> bit % kWordBits) : 0;
 }
 
-// Pins a value to one register: GCC would copy sums from step to step.
+// Keeps a value in one register.  GCC would copy sums from step to step.
 RBNN_INLINE void keep(__m512i& value) { asm("" : "+v"(value)); }
 
-// The step at byte k of each pixel, what `seen` leaves of it.
+// Adds the step at byte k of each pixel, after `seen` has masked it.
 template <int kPixels, int kVectors, class Seen>
 RBNN_INLINE void add_step(const std::uint8_t* const (&in)[kPixels], std::size_t k, const std::uint32_t* weights,
                           const Seen& seen, __m512i (&acc)[kPixels][kVectors]) {
@@ -141,7 +141,7 @@ double limit(std::size_t rounds, Word seed, Word* result) {
             acc[i] = _mm512_add_epi32(acc[i], _mm512_popcnt_epi32(_mm512_xor_si512(a[i % 4], w[i / 4])));
             keep(acc[i]);
         }
-        // The compiler must not see that each round does the same.
+        // The compiler must not notice that all rounds are the same.
         RBNN_UNROLL
         for (int i = 0; i < 4; ++i) keep(a[i]), keep(w[i]);
     }

@@ -1,4 +1,4 @@
-// Which kernels run: the first of the preferred order that this machine supports, or the one that is asked for.
+// Which kernels run: the best ones that this machine supports, or those that the user chose.
 #pragma once
 #include <string>
 #include <utility>
@@ -12,7 +12,7 @@ namespace rbnn {
 // All kernels compiled for this architecture, best first.
 const std::vector<const Kernels*>& all_kernels();
 
-// A name that no kernels have, or that of kernels that exist but not for this machine.
+// The name is unknown, or this machine does not support the kernels with this name.
 struct WrongKernels : Invalid {
     WrongKernels(const std::string& sentence, std::string name, bool exist)
         : Invalid(sentence), name(std::move(name)), exist(exist) {}
@@ -20,7 +20,8 @@ struct WrongKernels : Invalid {
     bool exist;
 };
 
-// By name; "" is what the environment's RBNN_KERNELS says, else the best one.  Throws WrongKernels.
+// The kernels with this name.  "" means the value of the environment variable RBNN_KERNELS, or the best kernels if it
+// is not set.  Throws WrongKernels.
 const Kernels& find_kernels(const std::string& asked = "");
 
 }  // namespace rbnn

@@ -1,6 +1,7 @@
-// The kernels that are the same for every instruction set, and the part of its table that they fill.  Each set defines its Lanes
-// and includes this file inside an unnamed namespace, so that it gets its own copy, compiled for it.  No standard library here: an
-// inline function compiled with AVX-512 must not be picked for another file.
+// The kernels that are the same for every instruction set, and the part of the kernel table that they fill.  Each set
+// defines its Lanes and includes this file inside an unnamed namespace, so it gets its own copy, compiled for it.
+// This file must not use the standard library: the linker could pick an inline function compiled with AVX-512 for
+// another file.
 //
 // Lanes has: Float, Int, kCount; load, store, all, add, subtract, multiply, multiply_add, smaller, larger, load_ints,
 // store_ints, from_ints, minus_twice(base, n), above(a, b) → bits, above_ints(a, b) → bits; and for int8 convolutions
@@ -12,7 +13,8 @@
 #include "simd/generic_filters.h"
 #include "simd/generic_signs.h"
 
-// Everything but what a set must bring itself: its name, how it counts bits, and its limit.  The operand of words is that of most.
+// Everything except what each set defines itself: its name, how it counts bits, and its limit.  Most sets use words as
+// their operand.
 constexpr Kernels generic_kernels() {
     Kernels k{};
     k.operand_bytes = sizeof(Word);

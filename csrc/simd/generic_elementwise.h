@@ -34,11 +34,11 @@ void pack(const float* x, const float* scale, const float* shift, const float* l
           std::size_t pixels, Word* bits) {
     if (scale)
         pack_pixels<true>(x, scale, shift, level, channels, pixels, bits);
-    else  // scale and shift are not read, but pointers to something are needed for their arithmetic
+    else  // scale and shift are not read, but pointer arithmetic needs valid pointers
         pack_pixels<false>(x, level, level, level, channels, pixels, bits);
 }
 
-// In double, sixteen partial sums: the order is the same on every machine.
+// Sixteen partial sums in double.  The order is the same on every machine.
 double sum(const float* x, std::size_t n) {
     constexpr std::size_t kParts = 16;
     double parts[kParts] = {};
@@ -58,12 +58,12 @@ void affine(const float* x, const float* scale, const float* shift, std::size_t 
 }
 
 void quantize(const float* x, const float* scale, const float* shift, std::size_t n, std::uint8_t* out) {
-    constexpr float kShifter = 12582912.0f;  // 1.5·2²³: a float this large has no fraction left, the sum is rounded to even
+    constexpr float kShifter = 12582912.0f;  // 1.5·2²³: a float this large has no fraction, so a sum is rounded to even
     for (std::size_t i = 0; i < n; ++i) {
         float v = x[i] * scale[i] + shift[i];
         v = v < 0.0f ? 0.0f : v;
         v = v > 255.0f ? 255.0f : v;
-        // The last byte of the sum is the whole number: nothing is converted, which a value before it is kept within might overflow.
+        // The last byte of the sum is the rounded integer.  A conversion could overflow before the value is clamped.
         v += kShifter;
         std::uint32_t bits;
         __builtin_memcpy(&bits, &v, sizeof bits);
@@ -71,7 +71,7 @@ void quantize(const float* x, const float* scale, const float* shift, std::size_
     }
 }
 
-// `n` pixels one after the other, kVectors vectors of each: memory is read in long runs.
+// Reads kVectors vectors of each of `n` pixels, one pixel after the other, so that memory is read in long runs.
 template <int kVectors>
 RBNN_INLINE void max_vectors(const float* const* pixels, std::size_t n, std::size_t first, float* out) {
     Lanes::Float most[kVectors];
@@ -85,7 +85,7 @@ RBNN_INLINE void max_vectors(const float* const* pixels, std::size_t n, std::siz
     for (int v = 0; v < kVectors; ++v) Lanes::store(out + first + v * static_cast<int>(Lanes::kCount), most[v]);
 }
 
-// out = the largest of `n` pixels of `channels` values.
+// out = the maximum of `n` pixels of `channels` values.
 void max_of(const float* const* pixels, std::size_t n, std::size_t channels, float* out) {
     std::size_t c = 0;
     for (; c + kBlockChannels <= channels; c += kBlockChannels) max_vectors<kBlockChannels / Lanes::kCount>(pixels, n, c, out);
@@ -147,8 +147,8 @@ bool all_finite(const float* x, std::size_t n) {
     return odd == 0;
 }
 
-// Rows become columns.  Three rows, a picture's colours, by a loop that compilers turn into shuffles; else a square at a time:
-// both sides of it stay in the first cache.
+// Transposes a matrix.  For three rows, the colours of an image, there is a loop that compilers turn into shuffles.
+// Otherwise it works on one square at a time, which stays in the L1 cache on both sides.
 template <class Value>
 void transpose(const Value* __restrict from, std::size_t rows, std::size_t columns, Value* __restrict to) {
     if (rows == 3) {

@@ -1,12 +1,12 @@
-// The weights of a filter in training (training/rotated_weight.h).
+// Kernels for the weights of a filter in training (training/rotated_weight.h).
 
 void standardise(std::size_t n, const float* x, float mean, float inverse_std, float* out) {
     for (std::size_t i = 0; i < n; ++i) out[i] = (x[i] - mean) * inverse_std;
 }
 
-// From the nearer end: a share of 1 gives b itself.
+// Interpolates from the nearer end, so that a share of 1 gives exactly b.
 void mix(std::size_t n, const float* a, const float* b, float share, float* out) {
-    RBNN_IVDEP  // out may be a: each value depends on its own place alone
+    RBNN_IVDEP  // out may be a, because each value depends only on the same index
     for (std::size_t i = 0; i < n; ++i)
         out[i] = share < 0.5f ? a[i] + share * (b[i] - a[i]) : b[i] - (1.0f - share) * (b[i] - a[i]);
 }

@@ -1,9 +1,9 @@
-// How operations end, over Lanes (generic.h); and how positions are cut into tiles.
+// The end of operations, over Lanes (generic.h), and how positions are split into tiles.
 
-// For sets whose operand is made of words as they are.
+// For sets whose operand consists of unchanged words.
 inline void copy_words(const Word* in, const Word*, std::size_t pixels, std::size_t words, std::size_t stride,
                        std::uint8_t* out) {
-    if (words == 1)  // of a known size, so that it is no call
+    if (words == 1)  // the size is known, so memcpy is not a function call
         for (std::size_t pixel = 0; pixel < pixels; ++pixel, out += stride) __builtin_memcpy(out, in + pixel, sizeof(Word));
     else
         for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
@@ -21,7 +21,7 @@ inline double softplus(double x, double beta, double threshold) {
     return x * beta > threshold ? x : std::log1p(std::exp(x * beta)) / beta;
 }
 
-// Apart from the others, so that what is a comparison and a product stays small.
+// A separate function, so that the code of simple activations stays small.
 __attribute__((noinline)) float smooth(const Finish& f, float value) {
     const double x = static_cast<double>(value), low = static_cast<double>(f.low), below = x < 0.0 ? x : 0.0;
     double y = x;
@@ -47,22 +47,23 @@ __attribute__((noinline)) float smooth(const Finish& f, float value) {
 float activate(const Finish& f, float v, std::size_t channel) {
     switch (f.activation) {
         case Activation::clamp: return v < f.low ? f.low : (v > f.high ? f.high : v);
-        // What is not above 0 by the slope: compilers multiply all values, and none may overflow that nobody wants.
+        // Compilers multiply all values by the slope and then select.  Positive values become 0 first, so that the
+        // products that are not used cannot overflow.
         case Activation::leaky_relu: return v > 0.0f ? v : (v > 0.0f ? 0.0f : v) * f.low;
         case Activation::prelu: return v > 0.0f ? v : (v > 0.0f ? 0.0f : v) * f.slope[channel];
-        // exp(700) is a number yet.
+        // exp(700) is still finite.
         case Activation::sigmoid: return static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(v < -700.0f ? -700.0f : v))));
         case Activation::hardswish: {
             const float up = v + 3.0f, gate = up < 0.0f ? 0.0f : (up > 6.0f ? 6.0f : up);
             return v * gate / 6.0f;
         }
         case Activation::abs: return v < 0.0f ? -v : v;
-        // Where a vector reaches beyond the last channel there are zeros: 1/0 of nobody's value would count as an overflow.
+        // A vector may extend beyond the last channel, where the values are 0.  Their 1/0 would count as an overflow.
         default: return channel < f.channels ? smooth(f, v) : v;
     }
 }
 
-// Sums as kernels leave them, 64 to a pixel: counts of differing bits, floats, or whole numbers.  `at` is pixel i of a tile.
+// Sums as kernels leave them, 64 per pixel: counts of differing bits, floats, or integers.  `at` is pixel i of a tile.
 template <class Count>
 struct Counts {
     const Count* counts;
@@ -108,13 +109,13 @@ struct Int8Sums {
     }
 };
 
-// A position that has no pixel.
+// A position without a pixel.
 constexpr std::uint32_t kNoPixel = ~std::uint32_t{0};
 
 template <bool kResidual, bool kFloat, bool kBits, bool kClamp, class Source>
 RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t first, std::size_t count,
                               const float* residual, float* out) {
-    // Copies: the compiler cannot know that writing `out` leaves `f` as it is.
+    // Local copies, because the compiler cannot know that writing to `out` does not change `f`.
     const float *scale = f.scale + first, *shift = f.shift + first, *level = f.level + first;
     const Lanes::Float low = Lanes::all(f.low), high = Lanes::all(f.high);
     Word word = 0;
@@ -123,7 +124,7 @@ RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t
         v = Lanes::add(v, Lanes::load(shift + i));
         if constexpr (kResidual) v = Lanes::add(v, Lanes::load(residual + i));
         if constexpr (kClamp) {
-            v = Lanes::smaller(high, Lanes::larger(low, v));  // in this order NaN stays NaN
+            v = Lanes::smaller(high, Lanes::larger(low, v));  // with the arguments in this order, NaN stays NaN
         } else {
             float values[Lanes::kCount];
             Lanes::store(values, v);
@@ -138,8 +139,8 @@ RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t
 
 RBNN_INLINE Word lowest_bits(std::size_t n) { return n >= kWordBits ? ~Word{0} : (Word{1} << n) - 1; }
 
-// `n` pixels, `count` channels of one block.  Where they are not whole vectors, which would reach into the next pixel, by
-// way of copies.
+// Finishes `n` pixels with `count` channels of one block.  If the channels are not whole vectors, it works on copies,
+// because the last vector would extend into the next pixel.
 template <bool kResidual, bool kFloat, bool kBits, bool kClamp, bool kWhole, class Rows>
 void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::size_t count, const std::uint32_t* pixels,
                    std::size_t n) {
@@ -165,7 +166,8 @@ void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::si
     }
 }
 
-// Pixels of a tile, the channels of one block.  `rows` has values for all 64 channels, whether they exist or not.
+// Finishes the pixels of a tile, for the channels of one block.  `rows` has values for all 64 channels, even if the
+// block has fewer.
 template <class Rows>
 void finish_tile(const Finish& f, const Rows& rows, std::size_t block, const std::uint32_t* pixels, std::size_t n) {
     const std::size_t rest = f.channels - block * kBlockChannels, count = rest < kBlockChannels ? rest : kBlockChannels;
@@ -203,7 +205,7 @@ void finish_counts(const BinaryConv& job, const Count* counts, std::size_t block
     }
 }
 
-// Pixels in a row, as most tiles have them.
+// Consecutive pixels, as in most tiles.
 template <int kPixels>
 struct InOrder {
     std::uint32_t pixels[kPixels];
@@ -217,7 +219,7 @@ void finish_sums(const Finish& f, const float* acc, std::size_t block, std::size
         finish_tile(f, Sums{acc}, block, InOrder<1>(pixel).pixels, 1);
 }
 
-// Splits first … last into tiles of nearly equal size, none above `kMost`, and hands each to Tile::run<size>.
+// Splits [first, last) into tiles of nearly equal size, at most `kMost`, and calls Tile::run<size> for each.
 template <class Tile, int kMost, class Job>
 void over_tiles(const Job& job, std::size_t block, std::size_t first, std::size_t last) {
     const std::size_t pixels = last - first, tiles = (pixels + kMost - 1) / kMost;

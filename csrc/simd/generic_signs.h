@@ -1,12 +1,13 @@
-// Kernels of training's convolution of signs, over eight floats (vectors.h).
+// Kernels for the convolution of signs in training, with vectors of eight floats (vectors.h).
 
-// A plane per channel, a bit per pixel.  Half a word at a time: lanes of 32 bits are as many as floats.
+// Packs one plane per channel, one bit per pixel.  It works on half words, because there are as many 32-bit lanes as
+// floats.
 RBNN_INLINE void pack_planes(const PackRow& row) {
     const Floats level = load(row.level);
     const std::size_t p = row.padding, end = p + row.width;
     for (std::size_t remainder = 0; remainder < row.stride; ++remainder)
         for (std::size_t c = 0; c < row.channels; c += kLanes) {
-            // The first padded column of this remainder that lies in the picture.
+            // The first padded column with this remainder that is inside the image.
             std::size_t column = p + (remainder + row.stride - p % row.stride) % row.stride;
             Ints half[2] = {};
             for (std::size_t h = 0; h < 2; ++h)
@@ -44,7 +45,7 @@ void pixels_to_planes(const float* pixels, const float* scale, std::size_t count
         }
 }
 
-// Reads up to seven floats beyond a plane's row.
+// Reads up to seven floats beyond the row of a plane.
 void planes_to_pixels(const float* planes, std::size_t plane, std::size_t count, std::size_t channels, std::size_t step,
                       float* pixels) {
     for (std::size_t x = 0; x < count; x += kLanes)
@@ -116,7 +117,7 @@ RBNN_INLINE void look_up_groups(const float* table, const std::uint32_t* index, 
     constexpr std::size_t kBytes = kVectors * sizeof(Vector), kFloats = sizeof(Vector) / sizeof(float);
     const char* bytes = reinterpret_cast<const char*>(table);
     for (std::size_t i = 0; i < count; ++i, sums += kVectors * kFloats) {
-        const Word bits = Word{index[i]} * kBytes >> shift;  // a mask leaves an offset in bytes
+        const Word bits = Word{index[i]} * kBytes >> shift;  // masked, this is an offset in bytes
         Vector acc[kVectors];
         for (std::size_t v = 0; v < kVectors; ++v) acc[v] = load<Vector>(sums + v * kFloats);
 #pragma GCC unroll 8

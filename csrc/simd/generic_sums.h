@@ -1,8 +1,9 @@
-// The part of the kernels over Lanes (generic.h) that multiplies numbers: tiles of float and of int8 convolutions, and four
-// output rows of them at a time.
+// The kernels over Lanes (generic.h) that multiply numbers: tiles of float and int8 convolutions, one or four output
+// rows at a time.
 
-// kPixels pixels × kVectors vectors of output channels in registers; each weight is loaded once for all pixels.  Few sums
-// would wait for each other: then every kChains-th tap has sums of its own.
+// Keeps the sums of kPixels pixels × kVectors vectors of output channels in registers.  Each weight is loaded once for
+// all pixels.  A small number of sums would wait for each other's additions, so every kChains-th tap then has its own
+// sums.
 template <int kPixels, int kVectors, int kChains>
 void float_tile(const FloatConv& job, const float* weights, std::size_t first, float* sums) {
     const float* in[kPixels];
@@ -46,7 +47,7 @@ void float_tile(const FloatConv& job, const float* weights, std::size_t first, f
         }
 }
 
-// The sums of kPixels pixels, 64 to a pixel, for the channels of a block that exist.
+// The sums of kPixels pixels, 64 per pixel, for the existing channels of a block.
 template <int kPixels>
 void sum_pixels(const FloatConv& job, std::size_t block, std::size_t pixel, float* sums) {
     constexpr std::size_t kWide = kFloatVectors * Lanes::kCount;
@@ -63,7 +64,7 @@ void sum_pixels(const FloatConv& job, std::size_t block, std::size_t pixel, floa
 
 constexpr std::size_t kStepBytes = Lanes::kInt8Bytes * Lanes::kInt8Values;
 
-// As float_tile: a step is a few values of the input, broadcast, and as many weights of each output channel.
+// Like float_tile.  A step is a few values of the input, broadcast, and as many weights of each output channel.
 template <int kPixels, int kVectors>
 void int8_tile(const Int8Conv& job, const std::uint8_t* weights, std::size_t first, std::int32_t* sums) {
     const std::uint8_t* in[kPixels];
@@ -117,7 +118,7 @@ struct ConvTile {
     }
 };
 
-// Four rows from the sums they are made of (ops/row_sums.h, ops/toom_cook.h), `kApart` from one to the next, in place.
+// Computes four rows from their sums (ops/row_sums.h, ops/toom_cook.h), which are `kApart` apart, in place.
 template <std::size_t kApart>
 RBNN_INLINE void combine(float* at) {
     const auto sum = [&](std::size_t i) RBNN_INLINE_LAMBDA { return at[i * kApart]; };
@@ -130,7 +131,8 @@ RBNN_INLINE void combine(float* at) {
 template <std::size_t kApart>
 RBNN_INLINE void combine(std::int32_t* at) {
     const auto sum = [&](std::size_t i) RBNN_INLINE_LAMBDA { return static_cast<std::uint32_t>(at[i * kApart]); };
-    // The points 0, ±1, ±2, 3, ∞.  The rows times 120 = 8·15 modulo 2³²: without a remainder 15 divides by its inverse.
+    // The points are 0, ±1, ±2, 3, ∞.  The results are the rows times 120 = 8·15, modulo 2³².  The division by 15 is
+    // exact, so it is a multiplication by the inverse of 15.
     const std::uint32_t sum1 = sum(1) + sum(2), difference1 = sum(1) - sum(2), three = sum(5);
     const std::uint32_t sum2 = sum(3) + sum(4), difference2 = sum(3) - sum(4);
     const auto whole = [](std::uint32_t row) RBNN_INLINE_LAMBDA {
@@ -152,7 +154,7 @@ struct FourRowsTile {
         alignas(64) Number sums[kRowSums<Conv> * kApart];
         for (std::size_t part = 0; part < kRowSums<Conv>; ++part)
             sum_pixels<kPixels>(job.sums[part], block, position, sums + part * kApart);
-        // Sums of channels that do not exist are no numbers yet.
+        // Sums of channels that do not exist are uninitialised.
         for (std::size_t pixel = 0; pixel < kApart; pixel += kBlockChannels)
             for (std::size_t i = pixel; i < pixel + channels; ++i) combine<kApart>(sums + i);
         std::uint32_t pixels[4 * kPixels];

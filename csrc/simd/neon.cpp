@@ -1,8 +1,8 @@
-// NEON: lanes are 16 output channels, 8 activations (one byte) are broadcast to all of them.
+// NEON: the lanes are 16 output channels, and 8 activations (one byte) are broadcast to all of them.
 //
 //   acc[pixel][lane] += popcount(a[pixel][k] xor w[k][lane])          veor, vcnt, vadd for 128 multiply-adds
 //
-// Counts stay in bytes for up to 31 steps.  6 pixels × 64 channels are 24 accumulators of 32 registers.
+// Counts stay in bytes for up to 31 steps.  6 pixels × 64 channels are 24 accumulators in 32 registers.
 #include <cmath>
 
 #include "simd/kernels.h"
@@ -40,7 +40,7 @@ struct Lanes {
     static unsigned above(Float a, Float b) { return bits(vcgtq_f32(a, b)); }
     static unsigned above_ints(Int a, Int b) { return bits(vcgtq_s32(a, b)); }
 
-    // Bytes as 16 bits, one a step.
+    // Bytes are widened to 16 bits, one per step.
     static constexpr std::size_t kInt8Bytes = 2, kInt8Values = 1;
     using Step = int16x4_t;
     static Step load_step(const std::uint8_t* p) { return vreinterpret_s16_u8(vld1_u8(p)); }
@@ -132,7 +132,7 @@ double limit(std::size_t rounds, Word seed, Word* result) {
     for (int i = 0; i < 2; ++i) w[i] = vdupq_n_u8(static_cast<std::uint8_t>(seed * 3 + static_cast<Word>(i)));
     for (std::size_t n = 0; n < rounds; ++n) {
         for (int i = 0; i < 8; ++i) acc[i] = vaddq_u8(acc[i], vcntq_u8(veorq_u8(a[i % 4], w[i / 4])));
-        // The compiler must not see that each round does the same.
+        // The compiler must not notice that all rounds are the same.
         asm volatile("" : "+w"(a[0]), "+w"(a[1]), "+w"(a[2]), "+w"(a[3]), "+w"(w[0]), "+w"(w[1]));
     }
     for (int i = 1; i < 8; ++i) acc[0] = veorq_u8(acc[0], acc[i]);

@@ -1,5 +1,5 @@
-// For any machine, by the vectors that GCC and Clang have everywhere.  Loops over output channels are plain enough for a
-// compiler to make vectors of them.
+// Kernels for any machine, with the vector types that GCC and Clang have everywhere.  Loops over output channels are
+// simple enough for compilers to vectorise.
 #include <cmath>
 
 #include "simd/kernels.h"
@@ -34,7 +34,7 @@ struct Lanes {
     static unsigned above(Float a, Float b) { return bits(a > b); }
     static unsigned above_ints(Int a, Int b) { return bits(a > b); }
 
-    // A byte and the weights of four channels a step.
+    // A step is one byte and the weights of four channels.
     static constexpr std::size_t kInt8Bytes = 1, kInt8Values = 1;
     using Step = Int;
     static Step load_step(const std::uint8_t* p) {
@@ -58,7 +58,7 @@ void tile_weights(const Word* rows, std::size_t channels, std::size_t words, std
         for (std::size_t c = 0; c < kBlockChannels; ++c) *to++ = c < channels ? rows[c * words + k] : 0;
 }
 
-// Bits of each byte of x, counted within the byte: pairs, then nibbles, then bytes.
+// Counts the bits of each byte of x within the byte: pairs, then nibbles, then bytes.
 RBNN_INLINE Word count_in_bytes(Word x) {
     x -= x >> 1 & (kOnes * 0x55);
     x = (x & (kOnes * 0x33)) + (x >> 2 & (kOnes * 0x33));
@@ -67,7 +67,7 @@ RBNN_INLINE Word count_in_bytes(Word x) {
 
 RBNN_INLINE void flush(Word* bytes, std::uint32_t* counts, std::size_t n) {
     for (std::size_t c = 0; c < n; ++c) {
-        // The sum of eight bytes may exceed a byte: add them as four 16-bit halves first.
+        // The sum of eight bytes may exceed a byte, so they are added as four 16-bit values first.
         const Word pairs = (bytes[c] & (~Word{0} / 65535 * 255)) + (bytes[c] >> 8 & (~Word{0} / 65535 * 255));
         counts[c] += static_cast<std::uint32_t>(pairs * (~Word{0} / 65535) >> 48);
         bytes[c] = 0;
@@ -102,7 +102,7 @@ double limit(std::size_t rounds, Word seed, Word* result) {
     for (std::size_t n = 0; n < rounds; ++n)
         for (std::size_t i = 0; i < kWords; ++i) {
             acc[i] += count_in_bytes(w[i] ^ seed);
-            w[i] += kOnes;  // no round does the same as the last
+            w[i] += kOnes;  // so that no two rounds are the same
         }
     *result = 0;
     for (std::size_t i = 0; i < kWords; ++i) *result ^= acc[i];

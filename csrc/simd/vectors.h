@@ -1,13 +1,14 @@
-// Eight floats as one value, on every instruction set: GCC and Clang make of it what the target has.  All of it becomes a part of
-// its caller, which is compiled for one set.
+// Eight floats as one value, on every instruction set.  GCC and Clang translate it to what the target has.  All
+// functions are inlined into their callers, which are compiled for one set.
 #pragma once
 #include <cstddef>
 
 #define RBNN_INLINE inline __attribute__((always_inline))
 #define RBNN_INLINE_LAMBDA __attribute__((always_inline))
 
-// RBNN_UNROLL before loops over the registers of a tile: unrolled early, else GCC keeps a copy of the tile in memory.  RBNN_IVDEP
-// before loops that may be vectorised though they write what they read; Clang checks that when the program runs.
+// RBNN_UNROLL is for loops over the registers of a tile.  They must be unrolled early, otherwise GCC keeps a copy of
+// the tile in memory.  RBNN_IVDEP is for loops that may be vectorised although they write what they read.  Clang
+// checks this at run time instead.
 #if defined(__clang__)
 #define RBNN_UNROLL
 #define RBNN_IVDEP
