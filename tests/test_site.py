@@ -73,6 +73,15 @@ def test_every_option_is_explained_in_the_docstring(name: str) -> None:
     assert set(options(inspect.getdoc(METHODS[name]) or "")) == set(method_options(name))
 
 
+def test_pages_of_methods_contain_what_the_library_says() -> None:
+    from method_parts import PAGES as METHOD_PAGES
+    from method_parts import written
+
+    for page in METHOD_PAGES.glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        assert text == written(text), "run python tools/docs/method_parts.py"
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as `make docs` does, warnings are errors."""

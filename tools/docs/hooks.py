@@ -1,6 +1,6 @@
-"""What MkDocs calls while it builds the site: pages that are generated, parts of pages, and links.
+"""What MkDocs calls while it builds the site: generated pages, generated parts of pages, and links.
 
-The sources in docs/ can be read on a forge; whatever the library knows itself is filled in here.
+The sources in docs/ can be read on a code-hosting site.  What the library knows itself is filled in here.
 """
 
 import sys
@@ -11,7 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the docstrings' extension, too, which griffe loads later
+sys.path.insert(0, str(Path(__file__).parent))  # also for the extension of griffe, which is loaded later
 
 import method_parts
 import reference_pages
@@ -19,7 +19,7 @@ import repository_pages
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Generates pages, and puts them where the navigation has a folder: ``Commands: reference/commands/``."""
+    """Generate pages and insert them where the navigation has a folder: ``Commands: reference/commands/``."""
     config.extra["generated"] = reference_pages.commands() | reference_pages.modules() | repository_pages.pages()
     config.nav = _expanded(config.nav, config.extra["generated"])
     return config

@@ -1,11 +1,17 @@
-"""The parts of a method's page that the library knows itself: formula, options, drawings, published results.
+"""The parts of a method's page that come from the library: formula, options, drawings, published results.
 
-A page asks for one by a comment, ``<!-- options of xnor-net -->``, which a forge does not show.
+A comment such as ``<!-- options of xnor-net -->`` says where a part belongs.  The part follows it, up to ``<!-- end of
+options -->``, so that a code-hosting site shows it.  After a change of the library, write the parts again:
+
+    python tools/docs/method_parts.py
+
+The documentation site always computes them, and adds the drawings.
 """
 
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import estimator_figures
@@ -14,13 +20,28 @@ from docstrings import formula, inline_code, options
 from rbnn.methods import METHODS, method_options
 from rbnn.reproduce.tables import TABLES
 
-ASKED = re.compile(r"<!-- (formula|gradients|options|published results) of (\S+) -->")
+PAGES = Path(__file__).parents[2] / "docs" / "methods"
+PART = re.compile(
+    r"<!-- (formula|gradients|options|published results) of (\S+) -->(?:.*?<!-- end of \1 -->)?", re.DOTALL
+)
 
 
 def fill_in(text: str) -> str:
-    """A page with what it asks for."""
+    """A page for the site, with its parts and drawings."""
     text = text.replace("<!-- estimators -->", estimator_figures.of_all())
-    return ASKED.sub(lambda asked: PARTS[asked[1]](asked[2]), text)
+    return PART.sub(lambda found: PARTS[found[1]](found[2]), text)
+
+
+def written(text: str) -> str:
+    """A page as it is stored, with its parts between comments."""
+    return PART.sub(lambda found: f"<!-- {found[1]} of {found[2]} -->\n\n{_stored(*found.groups())}\n\n"
+                    f"<!-- end of {found[1]} -->", text)  # fmt: skip
+
+
+def _stored(part: str, name: str) -> str:
+    if part == "gradients":
+        return "`make docs` builds the site, which draws the derivatives here."
+    return _formula(name) if part == "formula" else PARTS[part](name)
 
 
 def _docstring(name: str) -> str:
@@ -59,9 +80,24 @@ def _published(name: str) -> str:
     return "\n".join(["| data | network | top-1 | top-5 | command |", "|---|---|---:|---:|---|", *rows])
 
 
+def _wrapped_formula(name: str) -> str:
+    """A formula in a block whose long lines are wrapped."""
+    return f'<div class="formula" markdown>\n\n{_formula(name)}\n\n</div>'
+
+
 PARTS: dict[str, Callable[[str], str]] = {
-    "formula": _formula,
+    "formula": _wrapped_formula,
     "gradients": estimator_figures.of_method,
     "options": _options,
     "published results": _published,
 }
+
+
+def main() -> None:
+    """Write the parts of all pages."""
+    for page in sorted(PAGES.glob("*.md")):
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

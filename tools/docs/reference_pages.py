@@ -37,7 +37,8 @@ MODULES = (
 )
 """What is documented: the names that users import, and the modules that the other pages name."""
 
-COLUMNS = 90
+COLUMNS = 84
+"""The width of help texts, which fits into a page on a screen of 1280 pixels."""
 
 
 def commands() -> dict[str, str]:
@@ -66,13 +67,13 @@ def help_of(*words: str) -> str:
         code = cli.main([*words, "--help"])
     if code != 0:
         raise RuntimeError(f"rbnn {' '.join(words)} --help ended with {code}")
-    # The parser wraps its options, and leaves it to the terminal to wrap the text above them.
+    # The parser wraps its options and leaves the text above them to the terminal.
     return "\n".join(_wrapped(line) for line in printed.getvalue().strip("\n").splitlines())
 
 
 def _wrapped(line: str) -> str:
     indent = line[: len(line) - len(line.lstrip())]
-    return textwrap.fill(line, COLUMNS + 10, subsequent_indent=indent)
+    return textwrap.fill(line, COLUMNS + 2, subsequent_indent=indent)
 
 
 def _command(name: str) -> str:
