@@ -1,4 +1,4 @@
-"""From torch to a packed file: trace, lower, fuse, check against torch, write."""
+"""From torch to a packed file: trace, lower, fuse, compare with torch, write."""
 
 import warnings
 from collections.abc import Sequence
@@ -44,23 +44,23 @@ def export(
     """Pack ``model`` into a file and return a report of the comparison with torch.
 
     Before the file is written, the packed network is compared with torch on ``example_input``, operation by operation.
-    Sums of signs must be equal, and a sign may differ only where its value is within rounding of the threshold.  Any
-    other difference, and any operation that the format does not support, raises an ExportError that names the layer,
-    and ``path`` stays as it was.  The model is not changed.
+    Sums of signs must be equal, and a sign may differ only if its value is within rounding of the threshold.  Any
+    other difference, and any operation that the format does not support, raises an ExportError that names the layer;
+    ``path`` is then not written.  The model is not changed.
 
     example_input      normalised images (N, C, H, W), preferably real ones; their height and width become the network's
-                       input size.  Or signals (N, C, L), or vectors (N, C).  For a network with several arguments a
+                       input size.  Or signals (N, C, L), or vectors (N, C).  For a network with several arguments, a
                        tuple of such tensors, or a dictionary by name; the names go into the file
     mean, std          normalisation of images in [0, 1], stored in the file: one number per channel, or a single number
                        for all channels
-    classes            names of the classes; of a network that answers with a map, of its channels
+    classes            names of the classes; for a network that returns a map, names of its channels
     stem               ``int8``: the first convolution computes on images of bytes; needs mean and std.  The example is
                        rounded to bytes
     float_layers       ``int8``: the other float layers get int8 weights, with one scale per filter.  Both are compared
                        with a torch network whose weights are rounded in the same way
-    free_size          the file takes images of other heights and widths too, for a fully convolutional network: all for
-                       which torch gives the same operations, in steps of the network's stride if not in single pixels.
-                       The network is traced and compared at two more sizes
+    free_size          for a fully convolutional network: the file also takes images of other heights and widths, for
+                       which torch runs the same operations.  They vary in single pixels, or in steps of the network's
+                       stride.  The network is traced and compared at two more sizes
     """
     if changed := changed_behind_the_schedule(model):
         warnings.warn(
@@ -68,7 +68,7 @@ def export(
             "the optimiser, so its scale and rotation belong to the old weight: call restart_method() of the layer",
             stacklevel=2,
         )
-    check_place(Path(path))  # before the comparison
+    check_place(Path(path))  # fails before the long comparison
     exported = packed(
         model, example_input, mean, std, classes, stem=stem, float_layers=float_layers, free_size=free_size
     )
@@ -83,9 +83,9 @@ class Packed:
 
     graph: Graph
     comparison: Comparison
-    """With torch, layer by layer."""
+    """The comparison with torch, layer by layer."""
     changed: int
-    """Pictures of the example whose largest answer is another than before weights were rounded."""
+    """The number of example images whose largest output changed when the weights were rounded."""
 
 
 def packed(
@@ -99,7 +99,7 @@ def packed(
     float_layers: str = "float32",
     free_size: bool = False,
 ) -> Packed:
-    """What ``export`` writes."""
+    """Do everything that ``export`` does, except writing the file."""
     if bool(len(mean)) != bool(len(std)):
         here, missing = ("mean", "std") if len(mean) else ("std", "mean")
         raise ExportError(f"mean and std go together: got {here} without {missing}")
@@ -110,7 +110,7 @@ def packed(
     examples = examples.with_first(rounding.pictures(examples.first))
     draft, traced = pack(model, examples, rounding)
     answers = traced.answers
-    count = draft.buffers[draft.answer].shape[2] if isinstance(draft.answer, str) else 0  # of a map: for each pixel
+    count = draft.buffers[draft.answer].shape[2] if isinstance(draft.answer, str) else 0  # for a map: per pixel
     if classes and len(classes) != count:
         given = f"{count} outputs" if count else f"{len(answers)} output tensors"
         raise ExportError(f"the network has {given}, got {len(classes)} class names")
@@ -130,7 +130,7 @@ def packed(
 
 
 def _at(model: nn.Module, images: Tensor, rounding: Rounding, contract: Input) -> Graph:
-    """The network for pictures of another size, compared with torch."""
+    """The network for images of another size, compared with torch."""
     pictures = rounding.pictures(images)
     draft, traced = pack(model, Examples.of(model, pictures), rounding)
     graph = draft.graph(contract)
@@ -140,7 +140,7 @@ def _at(model: nn.Module, images: Tensor, rounding: Rounding, contract: Input) -
 
 
 def pack(model: nn.Module, images: Tensor | Examples, rounding: Rounding) -> tuple[Draft, Traced]:
-    """The network as it will run, not compared with anything yet, and what torch made of ``images``."""
+    """The network as it will run, not yet compared, and what torch computed for ``images``."""
     traced = trace(model, images, rounding.round_weights if rounding.rounds else None)
     if not all(map(_finite, traced.answers)) and all(map(_finite, model.parameters())):
         raise ExportError("the network's outputs for the example are not finite: its weights are too large")
@@ -152,7 +152,7 @@ def pack(model: nn.Module, images: Tensor | Examples, rounding: Rounding) -> tup
 
 
 def _largest_answer(value: Tensor) -> Tensor:
-    """Where the largest number of each picture's answer stands."""
+    """The index of the largest output for each image."""
     return value.reshape(len(value), -1).argmax(1)
 
 

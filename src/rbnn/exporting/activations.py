@@ -1,4 +1,4 @@
-"""The activations, value by value: handlers like those of ``rbnn.exporting.handlers``."""
+"""Elementwise activations: handlers like those of ``rbnn.exporting.handlers``."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from rbnn.exporting.traced_call import Call, Place
 from rbnn.packed.operations import Shape
 
 LARGEST = 2.9e38
-"""The end of a clamp that has none."""
+"""Stands for a missing end of a clamp."""
 STEEP = 1e38
-"""A factor that takes every float32 but the very smallest beyond 1."""
+"""A factor that takes every float32 beyond 1, except the very smallest."""
 
 
 def _activation(call: Call, x: Place, *words: Any) -> str:
@@ -110,7 +110,7 @@ def exp(call: Call, x: Place) -> str:
 
 
 def _of_parts(call: Call, x: Place, *steps: tuple[str, list[Any]]) -> str:
-    """Activations and affines one after the other; torch has nothing in between."""
+    """A sequence of activations and affines for whose intermediate values torch has no tensor."""
     buffer, shape = x.buffer, call.shape_of(x.value)
     for index, (kind, numbers) in enumerate(steps):
         last = index == len(steps) - 1
@@ -148,7 +148,7 @@ def threshold(call: Call, x: Place, threshold: float, value: float, inplace: boo
 
 
 def sign(call: Call, x: Place) -> str:
-    """−1, 0 or 1: values up to 1, so much larger that whatever is not 0 is beyond 1."""
+    """−1, 0 or 1: clamp to ±1 after a multiplication that takes every value but 0 beyond ±1."""
     return _of_parts(call, x, ("hardtanh", [-1.0, 1.0]), ("affine", [STEEP, 0]), ("hardtanh", [-1.0, 1.0]))
 
 

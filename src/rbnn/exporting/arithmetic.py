@@ -32,7 +32,7 @@ def neg(call: Call, x: Place) -> str:
 
 
 def mul(call: Call, a: Any, b: Any, *, value: Tensor | None = None, part: str = "") -> str:
-    """``value``: the product, where it is not the result of the call."""
+    """``value`` is the product if it is not the result of the call."""
     if isinstance(a, Place) and isinstance(b, Place):
         return _two(call, "multiply", a, b)
     x, factor = (a, b) if isinstance(a, Place) else (b, a)
@@ -54,7 +54,7 @@ def div(call: Call, a: Any, b: Any, *, rounding_mode: str | None = None) -> str:
 
 
 def rdiv(call: Call, x: Place, other: Any) -> str:
-    """A constant by x."""
+    """A constant divided by x."""
     value = x.value.reciprocal()
     inverse = call.write(
         "activation", {"x": x.buffer}, attributes={"activation": ["power", -1.0]}, value=value, part=".inverse"
@@ -83,7 +83,7 @@ def _bound(call: Call, kind: str, a: Any, b: Any) -> str:
 
 
 def matmul(call: Call, a: Any, b: Any) -> str:
-    """Matrices that follow from the picture, or one of the model on the right."""
+    """A product of two matrices that depend on the input, or with a constant matrix on the right."""
     if isinstance(a, Place) and isinstance(b, Tensor) and b.dim() == 2:
         return linear(call, a, b.t())
     if isinstance(a, Place) and isinstance(b, Tensor) and b.dim() == a.value.dim():
@@ -127,7 +127,7 @@ def tanhshrink(call: Call, x: Place) -> str:
 
 
 def softshrink(call: Call, x: Place, lambd: float = 0.5) -> str:
-    """``x`` minus what a clamp to ±λ leaves of it."""
+    """``x`` minus ``x`` clamped to ±λ."""
     value = x.value.clamp(-lambd, lambd)
     ends = {"activation": ["hardtanh", -float(lambd), float(lambd)]}
     inner = call.write("activation", {"x": x.buffer}, attributes=ends, value=value, part=".inner")
@@ -135,7 +135,7 @@ def softshrink(call: Call, x: Place, lambd: float = 0.5) -> str:
 
 
 def glu(call: Call, x: Place, dim: int = -1) -> str:
-    """The first half, times the sigmoid of the second."""
+    """The first half, multiplied by the sigmoid of the second."""
     dim %= x.value.dim()
     half = x.value.shape[dim] // 2
     first, second = (
@@ -158,8 +158,8 @@ def _two(call: Call, kind: str, a: Place, b: Place) -> str:
 
 
 def _of_many_dimensions(call: Call, kind: str, places: list[Place]) -> str:
-    """Of five dimensions and more: those between the second and the last become two sides, such that each is repeated
-    as a whole or not at all; where there is no such way, sides of 1 are repeated before."""
+    """For five and more dimensions.  The dimensions between the second and the last become two, such that each is
+    broadcast completely or not at all.  If that is impossible, dimensions of size 1 are expanded first."""
     shapes = [tuple(each.value.shape) for each in places]
     at = _where_to_part([shape[2:] for shape in shapes])
     while at is None:
@@ -183,7 +183,7 @@ def _of_many_dimensions(call: Call, kind: str, places: list[Place]) -> str:
 
 
 def _where_to_part(middles: list[tuple[int, ...]]) -> int | None:
-    """After how many of these dimensions the first side ends."""
+    """After how many of these dimensions the first of the two ends."""
     for at in range(len(middles[0]) + 1):
         parts = [middle[:at] for middle in middles], [middle[at:] for middle in middles]
         if all(part[0] == part[1] or 1 in map(prod, part) for part in parts):
@@ -207,7 +207,7 @@ def _with_constant(call: Call, x: Place, term: Any, scale: float = 1.0) -> str:
 
 
 def _full(call: Call, x: Place, term: Any) -> Tensor:
-    """A constant in as many dimensions as x has, the batch's 1."""
+    """A constant with as many dimensions as x, and 1 for the batch."""
     tensor = torch.as_tensor(term)
     same = tuple(call.result.shape) == tuple(x.value.shape)
     if not same and (x.value.dim() > 4 or call.result.dim() != x.value.dim()):
@@ -219,7 +219,7 @@ def _full(call: Call, x: Place, term: Any) -> Tensor:
 
 
 def _per_channel(call: Call, x: Place, term: Any) -> Array | None:
-    """One number per channel, if a constant is that, also one that was expanded to the size of x."""
+    """One number per channel, if a constant has that form, even if it was expanded to the size of x."""
     tensor = _full(call, x, term)
     if tuple(call.result.shape) != tuple(x.value.shape):
         return None
@@ -234,7 +234,7 @@ def _per_channel(call: Call, x: Place, term: Any) -> Array | None:
 def _constant_picture(call: Call, x: Place, term: Any, part: str = "") -> str:
     tensor = _full(call, x, term)
     middle = tensor.shape[2:-1]
-    if x.value.dim() > 4 and set(middle) != {1}:  # one side here: repeated as a whole or not at all
+    if x.value.dim() > 4 and set(middle) != {1}:  # only one dimension here, broadcast completely or not at all
         tensor = tensor.expand(-1, -1, *x.value.shape[2:-1], -1)
     height, width, channels = call.shape_of(tensor)
     values = call.array(tensor).reshape(channels, height, width).transpose(1, 2, 0)

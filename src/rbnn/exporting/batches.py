@@ -1,5 +1,5 @@
-"""Values that do not begin with the batch: (length, N, channels), or pictures cut into several that stand in the first
-dimension together.  They are lowered with their pictures first, whatever torch's own order is."""
+"""Values whose first dimension is not the batch: (length, N, channels), or several crops of each image together in the
+first dimension.  They are lowered with the images first, whatever the order in torch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ APART = "pictures of a batch must stay separate: keep the first dimension"
 
 @dataclass(frozen=True)
 class Layout:
-    """Dimension ``dim`` counts the pictures ``outer`` times over, each ``inner`` times in a row."""
+    """Dimension ``dim`` contains all images ``outer`` times, and each image ``inner`` times in a row."""
 
     dim: int = 0
     outer: int = 1
@@ -27,32 +27,33 @@ class Layout:
 
     @property
     def shares(self) -> list[int]:
-        """What else stands in the dimension of the pictures."""
+        """What else is in the dimension of the images."""
         return [side for side in (self.outer, self.inner) if side > 1]
 
     def first(self, tensor: Tensor) -> Tensor:
-        """The pictures first, then the dimensions before theirs, what shared it with them, and those behind it."""
+        """The images first, then the dimensions before theirs, what shared their dimension, and the dimensions after
+        it."""
         sides, count = list(tensor.shape), tensor.shape[self.dim] // (self.outer * self.inner)
         before, behind = sides[: self.dim], sides[self.dim + 1 :]
         apart = tensor.reshape(*before, self.outer, count, self.inner, *behind).movedim(self.dim + 1, 0)
         return apart.reshape(count, *before, *self.shares, *behind)
 
     def back(self, tensor: Tensor) -> Tensor:
-        """Torch's own order again."""
+        """The order of torch again."""
         sides, count = list(tensor.shape), len(tensor)
         before, behind = sides[1 : 1 + self.dim], sides[1 + self.dim + len(self.shares) :]
         apart = tensor.reshape(count, *before, self.outer, self.inner, *behind).movedim(0, self.dim + 1)
         return apart.reshape(*before, self.outer * count * self.inner, *behind)
 
     def place_of(self, call: Call, dim: int, dims: int) -> int:
-        """Where dimension ``dim`` of ``dims`` is when the pictures are first."""
+        """The place of dimension ``dim`` of ``dims`` when the images are first."""
         dim %= dims
         if dim == self.dim:
             raise call.fail("pictures of a batch must stay separate: this dimension is theirs")
         return dim + 1 if dim < self.dim else dim + len(self.shares)
 
     def of_constant(self, tensor: Tensor, dims: int) -> Tensor:
-        """Numbers of the model that meet a value of this layout."""
+        """Constants that are combined with a value of this layout."""
         full = tensor.reshape(*[1] * (dims - tensor.dim()), *tensor.shape)
         if full.shape[self.dim] > 1:
             return self.first(full)
@@ -65,16 +66,17 @@ PLAIN = Layout()
 
 @dataclass(frozen=True)
 class Batched:
-    """A value with its pictures first, and how torch has it."""
+    """A value with its images first, and its layout in torch."""
 
     place: Place
     layout: Layout
     dims: int
-    """Of torch's tensor."""
+    """Dimensions of torch's tensor."""
 
 
 def layout_of(pictures: Tensor, count: int) -> Layout | None:
-    """The layout of a tensor that says of each value which picture it is of; None where there is none."""
+    """The layout of a tensor that contains, for each value, the number of its image; None if there is no such
+    layout."""
     for dim in range(pictures.dim()):
         line = pictures.movedim(dim, 0).reshape(pictures.shape[dim], -1)
         row = line[:, 0]
@@ -88,7 +90,7 @@ def layout_of(pictures: Tensor, count: int) -> Layout | None:
 
 
 def picture_numbers(tensor: Tensor) -> Tensor:
-    """Which picture each value of a tensor with its pictures first is of."""
+    """The number of the image for each value of a tensor with its images first."""
     return torch.arange(len(tensor)).reshape(-1, *[1] * (tensor.dim() - 1)).expand(tensor.shape)
 
 
@@ -97,7 +99,7 @@ Made = list[tuple[str, Layout]]
 
 
 def leaves_the_batch(call: Call, handler: Handler, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a call on Values that begin with the batch gives one that does not."""
+    """Whether a call on Values that begin with the batch returns one that does not."""
     if not isinstance(call.result, Tensor):
         return False
     if handler is shapes.reshape:
@@ -114,7 +116,7 @@ def _dim_of_join(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
 
 
 def lowered(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], found: list[Batched]) -> Made:
-    """``args`` and ``kwargs`` hold Batched values, of which ``found`` is the list."""
+    """``args`` and ``kwargs`` contain Batched values; ``found`` is the list of them."""
     if handler in MOVERS and len(found) == 1:
         return _moved(call, found[0])
     if handler in (shapes.stack, shapes.cat):
@@ -128,11 +130,11 @@ def lowered(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], fou
     raise call.fail(APART)
 
 
-# What only moves
+# Operations that only move values
 
 
 def _moved(call: Call, x: Batched) -> Made:
-    """Where each value goes is seen by moving their numbers."""
+    """Moving the indices of the values shows where each value goes."""
     numbers = torch.arange(x.place.value.numel(), dtype=torch.float64).reshape(x.place.value.shape)
     given = call.again(x.layout.back(numbers))
     several = not isinstance(given, Tensor)
@@ -148,7 +150,7 @@ def _moved(call: Call, x: Batched) -> Made:
 
 
 def _gathered(call: Call, x: Place, sources: Tensor, value: Tensor, part: str) -> str:
-    """``value``, each number of which stands in x at ``sources``: a part is cut out first, then its order changed."""
+    """``value``, each element of which is at ``sources`` in x.  A part is cut out first, then its order is changed."""
     each = x.value[0].numel()
     steps = (torch.arange(len(sources)) * each).reshape(-1, *[1] * (sources.dim() - 1))
     if not torch.equal(sources, sources[:1] + steps):
@@ -172,7 +174,7 @@ def _gathered(call: Call, x: Place, sources: Tensor, value: Tensor, part: str) -
     return shapes.moved_by(call, part_of_x, torch.from_numpy(order).reshape(value.shape[1:]), value, part)
 
 
-# What joins
+# Operations that join values
 
 
 def _joined(call: Call, handler: Handler, parts: list[Any], dim: int) -> tuple[str, Layout]:
@@ -191,11 +193,11 @@ def _joined(call: Call, handler: Handler, parts: list[Any], dim: int) -> tuple[s
         return shapes.cat(replace(call, result=layout.first(call.result)), places, place), layout
     if layout != PLAIN or any(len(each.place.value) != count for each in batched) or len(batched) != len(parts):
         raise call.fail(APART)
-    layout = Layout(0, len(parts), 1)  # several batches, one behind the other
+    layout = Layout(0, len(parts), 1)  # several batches, one after the other
     return shapes.stack(replace(call, result=layout.first(call.result)), places, 1), layout
 
 
-# What treats each value by itself, or works along dimensions that are not the batch's
+# Elementwise operations, and operations along dimensions other than the batch
 
 
 def _elementwise(
@@ -218,7 +220,7 @@ def _elementwise(
 
 
 def _with_dims(call: Call, x: Batched, dims: int) -> Batched:
-    """x with sides of 1 before the others, as torch adds them."""
+    """x with leading dimensions of size 1, as torch adds them."""
     if x.dims == dims:
         return x
     more, value = dims - x.dims, x.place.value
@@ -254,7 +256,7 @@ def _along(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], foun
         if result.dim() < dims:
             after = replace(layout, dim=layout.dim - sum(each < layout.dim for each in wanted))
     results = [call.result] if isinstance(call.result, Tensor) else list(call.result)
-    # Weights of attention begin with the batch, whatever the rest does.
+    # The weights of attention begin with the batch, even if the other values do not.
     found_in = [after, PLAIN] if handler is multi_head_attention else [after] * len(results)
     first = [None if each is None else at.first(each) for each, at in zip(results, found_in, strict=False)]
     canonical = first[0] if isinstance(call.result, Tensor) else tuple(first)
@@ -266,7 +268,7 @@ def _place(call: Call, value: Any) -> Any:
     return shapes.made_whole(call, value.place) if isinstance(value, Batched) else value
 
 
-# Layers over several pieces of each picture: channels of one picture, the weights repeated
+# Layers on several crops of each image: the crops become channels of one image, and the weights are repeated
 
 
 def _merged(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], x: Batched) -> tuple[str, Layout]:
@@ -309,13 +311,13 @@ ALONG: dict[Callable[..., Any], int | None] = {
     arithmetic.glu: 1, handlers.linear: None, arithmetic.matmul: None, reductions.layer_norm: None,
     multi_head_attention: None,
 }  # fmt: skip
-"""Handlers that work along some dimensions, and which argument names these."""
+"""Handlers that work along some dimensions, and the index of the argument that names them."""
 MERGED = (
     handlers.conv, handlers.batch_norm, handlers.max_pool, handlers.avg_pool, handlers.adaptive_avg_pool,
     handlers.adaptive_max_pool, reductions.group_norm, reductions.instance_norm, resizing.interpolate,
     activations.prelu, shapes.pad,
 )  # fmt: skip
-"""Handlers that treat each piece as a picture."""
+"""Handlers that treat each crop as an image."""
 GROUPED: dict[Callable[..., Any], tuple[str, int]] = {
     handlers.conv: ("groups", 6), reductions.group_norm: ("num_groups", 1),
 }  # fmt: skip

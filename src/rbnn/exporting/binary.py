@@ -19,7 +19,7 @@ from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
 from rbnn.packed.operations import Operation, Shape
 
 Known = dict[tuple[object, ...], str]
-"""Signs that are there already, by where they come from: layers that read one picture share them."""
+"""Existing signs, by their source: layers that read the same values share them."""
 
 
 def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
@@ -61,7 +61,8 @@ def _lowered(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm, known: 
 
 
 def _over_the_last(call: Call, x: Place, layer: BinaryLinear, form: BinaryForm, known: Known) -> str:
-    """A linear layer over the last of several dimensions, which becomes the channels and is put back."""
+    """A linear layer over the last of several dimensions.  The dimension becomes the channels and is moved back
+    afterwards."""
     last = x.value.dim() - 1
     turned = permuted(call, x, [0, last, *range(1, last)], ".turned")
     result = call.result.permute(0, last, *range(1, last))
@@ -70,7 +71,7 @@ def _over_the_last(call: Call, x: Place, layer: BinaryLinear, form: BinaryForm, 
 
 
 def _padded(call: Call, x: Place, layer: BinaryConv1d | BinaryConv2d, form: BinaryForm) -> Place:
-    """The signs of a border that is taken from the picture are the signs of the padded picture."""
+    """Padding with values of the image: the signs of the padded image."""
     if form.centred or form.magnitudes:
         raise call.fail(f"padding_mode {layer.padding_mode!r} with centred inputs is not supported: pad with zeros")
     twice = layer._reversed_padding_repeated_twice
@@ -80,14 +81,15 @@ def _padded(call: Call, x: Place, layer: BinaryConv1d | BinaryConv2d, form: Bina
 
 
 def _of_height_one(form: BinaryForm) -> BinaryForm:
-    """A layer over signals as one over pictures."""
+    """A layer on signals as a layer on images."""
     positions = None if form.positions is None else form.positions[..., None, :]
     return replace(form, signs=form.signs[..., None, :], positions=positions)
 
 
 @dataclass(frozen=True)
 class _Window:
-    """How the kernel moves.  ``cut``: pixels of the output that only a padding wider than torch's brings forth."""
+    """How the kernel moves.  ``cut`` is the number of output pixels that exist only because the padding is wider than
+    torch's."""
 
     steps: dict[str, Any]
     """The attributes kernel, stride, padding and dilation."""
@@ -99,12 +101,12 @@ def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> _Window:
     if isinstance(layer, BinaryLinear):
         return _Window({"kernel": [1, 1]}, 1, [0, 0])
     kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
-    edge = layer.padding if layer.padding_mode == "zeros" else "valid"  # else the picture was padded before
+    edge = layer.padding if layer.padding_mode == "zeros" else "valid"  # otherwise the image has been padded already
     if isinstance(layer, BinaryConv1d):
         kernel, stride, dilation = ((1, *each) for each in (kernel, stride, dilation))
         edge = edge if isinstance(edge, str) else (0, *edge)
     around = sides(edge, list(kernel), list(dilation))
-    # "same" with an even kernel: as wide before as behind, and the first outputs cut off.
+    # "same" with an even kernel: equal padding on both sides, and the first outputs are cut off.
     padding = [max(both) for both in around]
     cut = [after - before for before, after in around]
     if any(cut) and form.magnitudes:
@@ -117,24 +119,25 @@ def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> _Window:
 
 @dataclass(frozen=True)
 class _Layer:
-    """One layer while its operations are written."""
+    """A layer whose operations are being written."""
 
     call: Call
     x: Place
     form: BinaryForm
     window: _Window
     torch_signs: list[tuple[Tensor, Tensor]]
-    """Threshold and torch's signs of each plane."""
+    """Threshold and torch's signs for each plane."""
     known: Known
 
     def sums(self, bias: Array | float) -> str:
-        """Σ factor level (signs ⊛ a) + bias, what a wider padding added cut off."""
+        """Σ factor level (signs ⊛ a) + bias, without the outputs of a wider padding."""
         call, cut = self.call, self.window.cut
         signs = self.form.signs
         filters = signs.transpose(0, 1, 3, 4, 2) if signs.ndim == 5 else signs[:, :, None, None]
         height, width, channels = call.shape_of(call.result)
         wide: Shape = height + cut[0], width + cut[1], channels
-        # An offset of the inputs adds offset · Σ w, all taps: padded ones are the lowest level, not nothing.
+        # An offset of the inputs adds offset · Σ w over all taps, because padded taps have the lowest level instead of
+        # 0.
         totals = np.einsum("mo,mo->o", self.form.factors, filters.sum((2, 3, 4), dtype=np.float64))
         buffer = self._chain(list(filters), self.form.offset * totals + bias, wide)
         if any(cut):
@@ -144,8 +147,8 @@ class _Layer:
         return buffer
 
     def _chain(self, bases: list[Array], shift: Array, shape: Shape) -> str:
-        """A binary convolution for each base and plane, each adding to the last one's output.  Planes share a base's
-        array, so that a file has it once."""
+        """A binary convolution for each base and plane, each of which adds to the output of the last one.  Planes share
+        the array of a base, so the file contains it once."""
         planes, form = self._planes(), self.form
         attributes = self.window.steps | {"pad": -1 if form.offset else 0}
         if self.window.groups > 1:
@@ -188,7 +191,7 @@ class _Layer:
         )
         out_height, out_width, filters = call.shape_of(call.result)
         seen, kernel = channels // groups, self.window.steps["kernel"]
-        if groups == 1:  # one map for all filters
+        if groups == 1:  # the same map for all filters
             size = call.write("mean", {"x": size}, attributes={"over": "c"}, shape=(height, width, 1), part=".mean")
             seen = filters = 1
         box = np.full((filters, *kernel, seen), 1 / (seen * kernel[0] * kernel[1]))
@@ -196,7 +199,7 @@ class _Layer:
         return call.write("float_conv", {"x": size}, {"weight": box}, attributes, shape=shape, part=".k")
 
     def positions(self) -> list[str]:
-        """Γ, if there is one: a number per position, or per channel and position."""
+        """Γ, if it exists: one number per position, or per channel and position."""
         factors = self.form.positions
         if factors is None:
             return []
@@ -206,12 +209,12 @@ class _Layer:
 
 
 def _mean_of(value: Tensor) -> Tensor:
-    """The mean of each picture, in double, rounded to float32."""
+    """The mean of each image, computed in double and rounded to float32."""
     return value.double().mean(tuple(range(1, value.dim())), keepdim=True).float()
 
 
 def _torch_signs(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm) -> list[tuple[Tensor, Tensor]]:
-    """Each threshold and the signs that torch's layer makes of x there.  Raises unless ``binary_form`` says the same as
+    """Each threshold and the signs of x at this threshold in torch's layer.  Raises unless ``binary_form`` agrees with
     the method's ``weight`` and ``activation``."""
     method = type(layer.method).__name__
     with torch.no_grad():
@@ -224,8 +227,8 @@ def _torch_signs(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm) -> 
     signs = [torch.where(x.value > threshold, 1.0, -1.0) for threshold in thresholds]
     total = form.offset + sum(level * each for level, each in zip(form.levels, signs, strict=True))
     same = (total - values).abs() <= 1e-5 * max(map(abs, form.levels))
-    if float(same.double().mean()) < 0.999:  # a few values may stand at a threshold
+    if float(same.double().mean()) < 0.999:  # a few values may be at a threshold
         raise call.fail(f"binary_form of {method} does not match the inputs of its method")
-    if len(signs) == 1:  # the mean of a picture may be rounded otherwise in torch
+    if len(signs) == 1:  # torch may round the mean of an image differently
         signs = [torch.where(values > form.offset, 1.0, -1.0) * (1 if form.levels[0] > 0 else -1)]
     return list(zip(thresholds, signs, strict=True))

@@ -1,4 +1,4 @@
-"""The packed network against torch, operation by operation, each fed the values that torch has there."""
+"""Compare the packed network with torch, operation by operation, each with torch's values as its input."""
 
 from dataclasses import replace
 from typing import Any
@@ -32,7 +32,8 @@ ACCUMULATORS = "accumulators of "
 def compare(
     graph: Graph, torch_values: dict[str, TorchValue], images: Tensor | list[Tensor], answers: list[Tensor]
 ) -> Comparison:
-    """Raises ExportError at the first operation that differs by more than rounding.  ``images``: of each input."""
+    """Raise an ExportError at the first operation that differs by more than rounding.  ``images`` has the images of
+    each input."""
     graph_with_sums = _with_accumulators(graph)
     known = {name: torch_value for name, torch_value in torch_values.items() if name in graph.buffers}
     given = {name: _expected(torch_value) for name, torch_value in known.items()}
@@ -49,13 +50,13 @@ def _expected(torch_value: TorchValue) -> Array:
 
 
 def _distance(torch_value: TorchValue) -> Array:
-    """x − level, as (N, H, W, C); in double, where the difference of two floats is never rounded to 0."""
+    """x − level as (N, H, W, C), in double, in which the difference of two floats is never rounded to 0."""
     assert torch_value.level is not None, "float buffers have no distance"
     return pictures(torch_value.value.double() - torch_value.level.double())
 
 
 def _with_accumulators(graph: Graph) -> Graph:
-    """The graph, and beside each binary convolution one that writes its plain sums."""
+    """The graph, with an additional convolution next to each binary convolution that writes its plain sums."""
     operations: list[Operation] = []
     buffers = dict(graph.buffers)
     for operation in graph.operations:
@@ -96,7 +97,7 @@ def _operation(
 
 
 def _sums(operation: Operation, weight: NDArray[np.uint8], bits: Array) -> Array:
-    """Exact: whole numbers below 2²⁴ in float32."""
+    """Exact, because the sums are integers below 2²⁴ in float32."""
     groups = operation.attributes.get("groups", 1)
     filters = torch.from_numpy(oracle.unpack(weight, bits.shape[3] // groups)).permute(0, 3, 1, 2)
     attributes: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "pad": 0}
@@ -111,7 +112,7 @@ def _sums(operation: Operation, weight: NDArray[np.uint8], bits: Array) -> Array
 
 
 def _largest(values: Array) -> Array:
-    """max|x| of each picture, in a shape that goes with them."""
+    """max|x| of each image, in a shape that broadcasts with the values."""
     return np.asarray(np.abs(values).max((1, 2, 3), keepdims=True), np.float64)
 
 
@@ -143,7 +144,7 @@ def _near_ties(operation: Operation, torch_value: TorchValue, wanted: Array, got
 def _whole(
     graph: Graph, known: dict[str, TorchValue], given: dict[str, Array], pixels: list[Array], answers: list[Tensor]
 ) -> tuple[int, float]:
-    """Images in which a sign differs when the network runs by itself, and the largest difference of the others."""
+    """Images in which a sign differs when the network runs on its own, and the largest difference of the others."""
     session = Session(graph)
     seen = session.trace(pixels if graph.input.names else pixels[0], {})
     same = np.ones(len(pixels[0]), bool)

@@ -1,5 +1,4 @@
-"""Which of two values is larger, as 0 and 1, and what is chosen by that: handlers like those of
-``rbnn.exporting.handlers``."""
+"""Comparisons, whose results are 0 and 1, and selections: handlers like those of ``rbnn.exporting.handlers``."""
 
 from dataclasses import dataclass
 from math import prod
@@ -17,7 +16,7 @@ from rbnn.packed.operations import Shape
 
 @dataclass(frozen=True)
 class Maxima:
-    """The places of a pool's maxima, in windows that do not overlap."""
+    """The places of the maxima of a pool with windows that do not overlap."""
 
     x: Place
     largest: str
@@ -36,13 +35,13 @@ def _clamped(call: Call, buffer: str, low: float, high: float, shape: Shape, par
 
 
 def _positive(call: Call, buffer: str, shape: Shape, part: str) -> str:
-    """1 where a value is above 0, else 0."""
+    """1 if a value is above 0, otherwise 0."""
     small = _clamped(call, buffer, -1.0, 1.0, shape, f"{part}.small")
     return _clamped(call, _affine(call, small, STEEP, 0.0, shape, f"{part}.steep"), 0.0, 1.0, shape, part)
 
 
 def _comparison(sign: float, of_equals: bool) -> Handler:
-    """``a > b`` is ``sign (a − b) > 0``; with equals, not the other way round."""
+    """``a > b`` is ``sign (a − b) > 0``; ``a ≥ b`` is not ``b > a``."""
 
     def compare(call: Call, a: Any, b: Any) -> str:
         shape = call.shape_of(call.result)
@@ -64,7 +63,7 @@ greater_equal, less_equal = _comparison(1.0, True), _comparison(-1.0, True)
 
 
 def _difference(call: Call, a: Any, b: Any, shape: Shape) -> str:
-    """a − b, of places and numbers."""
+    """a − b, for values and constants."""
     if isinstance(a, Place) and isinstance(b, Place):
         other = _affine(call, b.buffer, -1.0, 0.0, call.draft.buffers[b.buffer].shape, ".minus")
         return call.write("add", {"a": a.buffer, "b": other}, shape=shape, part=".difference")
@@ -97,7 +96,7 @@ def masked_fill(call: Call, x: Place, mask: Any, value: Any) -> str:
 
 
 def _numbers(call: Call, tensor: Tensor, part: str) -> str:
-    """Constants in as many dimensions as the result has."""
+    """Constants with as many dimensions as the result."""
     dims = call.result.dim()
     full = tensor.reshape(*[1] * (dims - tensor.dim()), *tensor.shape)
     if not bool((full == full[:1]).all()):
@@ -108,14 +107,14 @@ def _numbers(call: Call, tensor: Tensor, part: str) -> str:
 
 
 def hardshrink(call: Call, x: Place, lambd: float = 0.5) -> str:
-    """x where |x| is above λ."""
+    """x if |x| is above λ, otherwise 0."""
     shape = call.shape_of(x.value)
     size = call.write("activation", {"x": x.buffer}, attributes={"activation": ["abs"]}, shape=shape, part=".abs")
     above = _positive(call, _affine(call, size, 1.0, -float(lambd), shape, ".over"), shape, ".above")
     return call.write("multiply", {"a": x.buffer, "b": above})
 
 
-# Pools that say where their maxima are, and what puts values back there
+# Pools that return the places of their maxima, and operations that put values back there
 
 
 def max_pool_with_indices(
@@ -155,8 +154,8 @@ def max_unpool(
     padding: Any = 0,
     output_size: Any = None,
 ) -> str:
-    """Of each window the pixel that was the first maximum takes the value, the others 0: pixel by pixel of a window,
-    ``x · (not above the pixel) · (no earlier one was it)``, then put side by side."""
+    """In each window, the pixel that was the first maximum gets the value, and the others get 0.  Each pixel of a
+    window is ``x · (not above the pixel) · (no earlier pixel was the maximum)``; then the pixels are interleaved."""
     if not isinstance(indices, Maxima):
         raise call.fail("its indices are not those of a max pool of this network")
     kernel = indices.kernel
@@ -174,7 +173,7 @@ def max_unpool(
         below = call.write("add", {"a": indices.largest, "b": minus}, shape=shape, part=f".below{index}")
         lower = _positive(call, below, shape, f".lower{index}")
         here = _affine(call, lower, -1.0, 1.0, shape, f".maximum{index}")
-        if free:  # no earlier pixel was it
+        if free:  # no earlier pixel was the maximum
             here = call.write("multiply", {"a": here, "b": free}, shape=shape, part=f".first{index}")
             lower = call.write("multiply", {"a": lower, "b": free}, shape=shape, part=f".free{index}")
         free = lower

@@ -1,4 +1,4 @@
-"""Which handler takes which module and which function of torch."""
+"""The handler for each module and function of torch."""
 
 from typing import Any
 
@@ -51,8 +51,8 @@ MODULES: dict[type[nn.Module], Handler] = {
     Join: o.join,
     RPReLU: o.rprelu,
 }
-"""A module is a function whose other arguments are the attributes of the module that are called as its parameters.
-Modules that are not here are entered: what counts is what they call."""
+"""A module is treated as a function.  Its attributes with the names of parameters are the other arguments.  Modules
+that are not listed are entered, and the calls inside them are handled."""
 
 FUNCTIONS: dict[str, Handler] = {
     "conv1d": o.conv, "conv2d": o.conv, "linear": o.linear, "batch_norm": o.batch_norm,
@@ -101,16 +101,16 @@ FUNCTIONS: dict[str, Handler] = {
     "float": o.same_numbers, "type_as": o.same_numbers, "cpu": o.identity, "requires_grad_": o.identity,
     "alias": o.identity,
 }  # fmt: skip
-"""By the name of the function, whether it is torch's, its functional's or the tensor's."""
+"""By the name of the function, whether it is from torch, torch.nn.functional or a tensor."""
 
 TAKE_SIDES_OF_ONE = (m.add, m.sub, m.rsub, m.mul, m.div, m.rdiv, m.maximum, m.minimum, s.expand)
-"""Handlers of operations that repeat a side of 1 by themselves."""
+"""Handlers of operations that broadcast dimensions of size 1 themselves."""
 
 _OPERATORS = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv", "ipow": "pow", "rmatmul": "matmul"}
 
 
 def called(target: Any) -> str:
-    """The name of a function: ``add`` for ``__add__``, ``add_`` and ``__iadd__``, ``shape`` for the getter of it."""
+    """The name of a function: ``add`` for ``__add__``, ``add_`` and ``__iadd__``, ``shape`` for its getter."""
     if isinstance(target, nn.Module):
         return type(target).__name__
     name = getattr(target, "__name__", type(target).__name__)

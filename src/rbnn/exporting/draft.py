@@ -1,4 +1,4 @@
-"""A packed network while it is made: operations with their numbers still in double and their signs as ±1."""
+"""A packed network under construction: operations with their numbers still in double and their signs as ±1."""
 
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -17,7 +17,7 @@ CONVOLUTIONS = ("float_conv", "binary_conv")
 
 @dataclass(frozen=True)
 class TorchValue:
-    """What torch has in the place of a buffer, (N, C, H, W) or (N, C); for bits, ``signs`` of ``value − level``."""
+    """Torch's value for a buffer, (N, C, H, W) or (N, C); for bits, ``signs`` of ``value − level``."""
 
     value: Tensor
     level: Tensor | None = None
@@ -26,7 +26,7 @@ class TorchValue:
 
 @dataclass
 class Draft:
-    """Steps in the order in which they run, the buffers between them, and what torch has there."""
+    """Operations in the order in which they run, the buffers between them, and torch's values for these buffers."""
 
     input: str
     buffers: dict[str, Buffer]
@@ -34,19 +34,19 @@ class Draft:
     torch_values: dict[str, TorchValue] = field(default_factory=dict)
     answer: Answer = ""
     factors: dict[str, list[float]] = field(default_factory=dict)
-    """By which height and width are resized, by the buffer that is written, where torch was told a factor."""
+    """The factors for height and width by buffer, for resizing operations that were called with a factor."""
     names: list[str] = field(default_factory=list)
-    """Of several inputs: they are the arguments' names and those of their buffers."""
+    """The names of several inputs, which are the names of the arguments and of their buffers."""
     answer_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """How torch shapes each answer, without the batch."""
+    """Torch's shape of each output, without the batch."""
 
     @property
     def outputs(self) -> list[str]:
-        """The buffers that the network answers with."""
+        """The output buffers of the network."""
         return answer_buffers(self.answer)
 
     def new_buffer(self, name: str, buffer: Buffer, torch_value: TorchValue | None = None) -> str:
-        """A buffer called ``name`` or nearly so."""
+        """A new buffer called ``name``, with a number appended if the name is taken."""
         unique = unused(name, self.buffers)
         self.buffers[unique] = buffer
         if torch_value is not None:
@@ -60,7 +60,7 @@ class Draft:
         torch_value: TorchValue | None = None,
         role: Literal["float", "bits"] = "float",
     ) -> str:
-        """Append ``operation``, which writes one new buffer; its name comes back."""
+        """Append ``operation``, which writes one new buffer, and return the buffer's name."""
         buffer = self.new_buffer(operation.name, Buffer(role, shape), torch_value)
         operation.outputs[role] = buffer
         self.operations.append(operation)
@@ -70,7 +70,8 @@ class Draft:
         return next((operation for operation in self.operations if buffer in operation.outputs.values()), None)
 
     def sole_consumer(self, buffer: str) -> Operation | None:
-        """The only operation that reads ``buffer``, and reads it once; None where it is an answer of the network."""
+        """The only operation that reads ``buffer``, once; None if there are others or if it is an output of the
+        network."""
         found = [operation for operation in self.operations for name in operation.inputs.values() if name == buffer]
         return found[0] if len(found) == 1 and buffer not in self.outputs else None
 
@@ -78,7 +79,7 @@ class Draft:
         return self.buffers[buffer].shape[2]
 
     def graph(self, contract: Input) -> Graph:
-        """The network as the file has it: float32, bits, and no buffer that nobody writes."""
+        """The network as it is stored: float32, bits, and only buffers that are written."""
         stored: dict[int, Array] = {}
         operations = []
         for operation in self.operations:
@@ -92,13 +93,13 @@ class Draft:
         return Graph(contract, self.answer, buffers, operations, self._shapes())
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """How the answers come out, where that does not follow from their buffers."""
+        """The shapes of outputs that do not follow from their buffers."""
         shapes = {}
         for name in self.outputs:
             if name in self.answer_shapes:
                 shape, (height, width, channels) = self.answer_shapes[name], self.buffers[name].shape
                 plain: list[tuple[int, ...]] = [(channels,) if height == width == 1 else (channels, height, width)]
-                if isinstance(self.answer, str):  # one answer comes out as it always did
+                if isinstance(self.answer, str):  # a single output has its usual shape
                     plain += [(channels, height, width)]
                     plain += [(channels, width)] if height == self.buffers[self.input].shape[0] == 1 else []
                 if shape not in plain:
@@ -109,13 +110,14 @@ class Draft:
 def _stored(operation: Operation, role: str, array: Array) -> Array:
     if role == "invert" or (operation.kind == "binary_conv" and role == "weight"):
         return np.packbits(array > 0, axis=-1, bitorder="little")
-    kept = array.dtype == np.int8  # whole numbers of a float layer
+    kept = array.dtype == np.int8  # int8 weights of a float layer
     return np.ascontiguousarray(array, np.int8 if kept else np.int32 if role == "threshold" else np.float32)
 
 
 def picture_shape(shape: tuple[int, ...]) -> Shape | None:
-    """Height, width and channels of a torch shape (N, C, H, W), (N, C, L), (N, C) or (N); of more dimensions those
-    between channels and width are the height.  In memory the second is always the last.  None without a batch."""
+    """Height, width and channels of a torch shape (N, C, H, W), (N, C, L), (N, C) or (N).  With more dimensions, those
+    between channels and width are merged into the height.  The second dimension is always the last in memory.  None
+    without a batch."""
     if len(shape) == 4:
         return shape[2], shape[3], shape[1]
     if len(shape) < 3:
@@ -124,7 +126,7 @@ def picture_shape(shape: tuple[int, ...]) -> Shape | None:
 
 
 def pictures(value: Tensor) -> Array:
-    """A torch value as the buffers have it: (N, height, width, channels)."""
+    """A torch value in the layout of the buffers: (N, height, width, channels)."""
     shape = picture_shape(tuple(value.shape))
     assert shape is not None
     planes = value.reshape(len(value), shape[2], shape[0], shape[1])

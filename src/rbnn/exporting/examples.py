@@ -1,4 +1,4 @@
-"""What a network is called with while it is exported: one tensor, or several arguments that have names."""
+"""The arguments of a network during export: one tensor, or several named arguments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rbnn.errors import ExportError
 
 Example = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
-"""The tensor that a network takes; of several those that it takes in this order, or by their names."""
+"""One tensor, several in the order of the arguments, or several by name."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Examples:
 
     tensors: list[Tensor]
     names: list[str]
-    """Of each; empty where there is one alone that came without."""
+    """The names of the arguments; empty if there is a single tensor without a name."""
     by_name: bool = False
-    """Whether the call has keywords."""
+    """Whether the arguments are passed as keywords."""
 
     @classmethod
     def of(cls, model: nn.Module, example: Example) -> "Examples":
-        """ExportError unless every tensor is one that a packed network can take."""
+        """Raise an ExportError unless a packed network can take every tensor."""
         if isinstance(example, Mapping):
             return cls([_pictures(each) for each in example.values()], list(map(str, example)), True)._checked()
         if isinstance(example, tuple | list):
@@ -35,7 +35,7 @@ class Examples:
 
     @property
     def stored(self) -> list[str]:
-        """The names that go into the file: those of several."""
+        """The names that are stored in the file, if there are several arguments."""
         return self.names if len(self.tensors) > 1 else []
 
     @property
@@ -46,7 +46,7 @@ class Examples:
         return replace(self, tensors=[tensor, *self.tensors[1:]])
 
     def __call__(self, model: nn.Module) -> Any:
-        """The model's answer."""
+        """The output of the model."""
         if self.by_name:
             return model(**dict(zip(self.names, self.tensors, strict=True)))
         return model(*self.tensors)
@@ -61,14 +61,14 @@ class Examples:
 
 
 def _arguments(model: nn.Module, count: int) -> list[str]:
-    """The names of the first arguments of a forward; ``input0``, ``input1`` where it takes any number."""
+    """The names of the first arguments of ``forward``; ``input0``, ``input1`` if it takes any number of them."""
     known = signature(getattr(model, "_orig_mod", model).forward).parameters.values()
     names = [each.name for each in known if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
     return names[:count] if len(names) >= count else [f"input{index}" for index in range(count)]
 
 
 def _pictures(example: Any) -> Tensor:
-    """At least two different pictures: with one alone, a network that mixes pictures would not be noticed."""
+    """At least two different images: with a single one, a network that mixes images would not be noticed."""
     if not isinstance(example, Tensor) or example.dim() not in (2, 3, 4) or 0 in example.shape:
         shape = tuple(example.shape) if isinstance(example, Tensor) else type(example).__name__
         raise ExportError(

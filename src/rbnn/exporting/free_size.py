@@ -1,7 +1,7 @@
-"""Height and width become free: the network is traced at other sizes too, and what differs must follow from the size.
+"""Free height and width: the network is traced at other sizes too, and every difference must follow from the size.
 
-Nothing is believed that torch does not do: the sizes that a file takes are those for which the network, derived from
-the one that was traced, is the network that torch's trace at that size gives.
+Only what torch does counts: a file takes a size if the network derived for that size equals the network that torch's
+trace at that size gives.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,18 +21,19 @@ from rbnn.packed.sizes import ROLES, SHAPE, Free, strides
 from rbnn.text import quoted
 
 LARGEST_DIVISOR = 8
-"""Of a side that is divided and rounded down."""
+"""The largest divisor of a side that is divided and rounded down."""
 
 WAY_OUT = "leave out free_size, or let the network end in convolutions or in global average pooling"
 
 Factors = dict[str, list[float]]
 Pack = Callable[[Tensor], Graph]
-"""The network as it is for pictures of some size, compared with torch."""
+"""Returns the network for images of some size, compared with torch."""
 
 
 def freed(graph: Graph, factors: Factors, images: Tensor, pack: Pack) -> Graph:
-    """``graph``, which was traced with ``images``, with free sizes: in steps of 1 if torch takes such sizes and all
-    follows from them, else in the smallest steps for which that is so.  ``factors``: those of its draft."""
+    """``graph``, which was traced with ``images``, with free sizes.  The steps are 1 if torch takes such sizes and
+    everything follows from them; otherwise they are the smallest steps for which that is true.  ``factors`` are those
+    of its draft."""
     if images.dim() == 2:
         raise ExportError("free_size is for pictures (N, C, H, W) and signals (N, C, L), but the example has vectors")
     coarsest = strides(graph.operations, graph.buffers, graph.input.buffer)
@@ -47,7 +48,7 @@ def freed(graph: Graph, factors: Factors, images: Tensor, pack: Pack) -> Graph:
 
 
 def _steps(coarsest: tuple[int, int], *, signal: bool) -> Iterator[tuple[int, int]]:
-    """Single pixels first, the network's own strides last."""
+    """Single pixels first, the strides of the network last."""
     most = max(coarsest)
     for part in (each for each in range(most, 0, -1) if most % each == 0):
         height, width = (side // gcd(side, part) for side in coarsest)
@@ -55,8 +56,8 @@ def _steps(coarsest: tuple[int, int], *, signal: bool) -> Iterator[tuple[int, in
 
 
 def _in_steps(graph: Graph, factors: Factors, images: Tensor, pack: Pack, steps: tuple[int, int]) -> Graph:
-    """From two more sizes it is seen what follows.  They differ from the first by enough that no map of one has the
-    sides of another."""
+    """Derive from two more sizes what follows from the size.  The sizes differ enough from the first that no map of one
+    has the sides of another."""
     coarsest = strides(graph.operations, graph.buffers, graph.input.buffer)
     others = []
     for wide, narrow in (((1, 3), (1, 2)), ((2, 1), (3, 1))):
@@ -78,14 +79,14 @@ def _in_steps(graph: Graph, factors: Factors, images: Tensor, pack: Pack, steps:
 
 
 def _enlarged(images: Tensor, more: Sequence[int]) -> Tensor:
-    """Two of the pictures, some pixels higher and wider."""
+    """Two of the images, some pixels higher and wider."""
     sides = [side + each for side, each in zip(images.shape[2:], more[-(images.dim() - 2) :], strict=True)]
     mode = "bilinear" if images.dim() == 4 else "linear"
     return F.interpolate(images[:2], size=sides, mode=mode, align_corners=False)
 
 
 def _following(graphs: list[Graph], factors: Factors, steps: tuple[int, int]) -> Graph:
-    """The first graph, in which every number that is another one in the others follows from the size."""
+    """The first graph, in which every number that differs in the others follows from the size."""
     first = graphs[0]
     for other in graphs[1:]:
         _check_alike(first, other)
@@ -103,7 +104,7 @@ def _following(graphs: list[Graph], factors: Factors, steps: tuple[int, int]) ->
 
 
 def _operation(each: list[Operation], graphs: list[Graph], written: list[str], factors: Factors) -> Operation:
-    """The first of the same operation in several graphs, and what follows in it."""
+    """The first of corresponding operations in several graphs, and what follows from the size in it."""
     operation = each[0]
     made = next(iter(operation.outputs.values()))
     follows = {}
@@ -126,7 +127,8 @@ def _numbers(
     written: list[str],
     factor: list[float] | None = None,
 ) -> list[Number] | None:
-    """How several numbers, as they are in each graph, follow from ``own`` or another buffer; None where they do not."""
+    """How several numbers, with their values in each graph, follow from ``own`` or another buffer; None if they do
+    not."""
     if len({len(each) for each in values}) != 1:
         return None
     found = []
@@ -142,7 +144,7 @@ def _numbers(
 def _number(
     values: tuple[int, ...], graphs: list[Graph], own: str, written: list[str], factor: float | None, axis: str
 ) -> Number | None:
-    """``axis``: of the side that such a number most likely follows from."""
+    """``axis`` is the side that such a number most likely follows from."""
 
     def fits(follows: Follows) -> bool:
         return all(
@@ -161,7 +163,8 @@ def _number(
 
 
 def _of_own(value: int, graph: Graph, own: str, axes: list[str]) -> Iterator[Follows]:
-    """What ``value`` can be of the sides of ``own``: a multiple, a part, some more or some less."""
+    """How ``value`` can follow from the sides of ``own``: as a multiple, a fraction, or with a constant added or
+    subtracted."""
     for each in axes:
         side = Follows(own, each).value(graph.buffers[own].shape)
         ratio = Fraction(value, side)
@@ -171,7 +174,7 @@ def _of_own(value: int, graph: Graph, own: str, axes: list[str]) -> Iterator[Fol
 
 
 def _check_alike(graph: Graph, other: Graph) -> None:
-    """The same operations on the same buffers with the same weights."""
+    """Check that both graphs have the same operations on the same buffers with the same weights."""
     for one, two in zip(graph.operations, other.operations, strict=False):
         if (one.kind, one.name, one.inputs, one.outputs) != (two.kind, two.name, two.inputs, two.outputs):
             raise _fixed(one, "the network goes another way for other sizes")
@@ -189,7 +192,7 @@ def _check_alike(graph: Graph, other: Graph) -> None:
 
 
 def _check_same(derived: Graph, wanted: Graph) -> None:
-    """What was derived for a size is what torch's trace at that size gave."""
+    """Check that the graph derived for a size equals torch's trace at that size."""
     for one, two in zip(derived.operations, wanted.operations, strict=True):
         names = one.outputs.values()
         if any(list(one.attributes[role]) != list(two.attributes[role]) for role in one.follows if role != SHAPE) or (

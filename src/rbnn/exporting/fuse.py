@@ -1,6 +1,6 @@
-"""Fewer operations, the same values: everything that can happen where a convolution writes its result happens there.
+"""Fewer operations with the same values: what can be done where a convolution writes its result is done there.
 
-Each rule looks at one operation and what stands before it, and either rewrites the draft or leaves it as it is.
+Each rule examines one operation and those before it, and either rewrites the draft or leaves it unchanged.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from rbnn.exporting.shifts import add_shift, is_shift, shift_into_readers
 from rbnn.packed.operations import Buffer, Operation
 
 RISING = ("hardtanh", "relu", "relu6", "sigmoid", "tanh", "hardsigmoid", "softplus", "selu", "exp")
-"""Activations that never fall: they commute with maxima.  ``leaky_relu``, ``elu`` and ``prelu`` may, by their
-slopes."""
+"""Activations that never fall, so they commute with maxima.  ``leaky_relu``, ``elu`` and ``prelu`` may fall, depending
+on their slopes."""
 KEEP_SIGNS = ("hardtanh", "relu", "relu6", "leaky_relu", "prelu")
-"""Those behind which the sign of a value is what it was before, at some levels."""
+"""Activations that keep the sign of a value, at some levels."""
 
 
 def fuse(draft: Draft) -> None:
-    """Apply the rules until none does anything."""
+    """Apply the rules until none of them changes anything."""
     drop_unread(draft)
     busy = True
     while busy:
@@ -29,13 +29,13 @@ def fuse(draft: Draft) -> None:
             rules = RULES.get(operation.kind, [])
             while operation in draft.operations and any(rule(draft, operation) for rule in rules):
                 busy = True
-        # Last, so that every reader of a shift is what it will be.
+        # This is last, because by then the readers of a shift are final.
         affines = [operation for operation in draft.operations if operation.kind == "affine"]
         busy = busy or any(shift_into_readers(draft, affine) for affine in affines)
 
 
 def _before(draft: Draft, operation: Operation, *kinds: str) -> Operation | None:
-    """The operation that writes what ``operation`` reads as x, if it is of these kinds and nobody else reads it."""
+    """The operation that writes the input x of ``operation``, if it is of these kinds and has no other reader."""
     found = draft.producer(operation.inputs["x"])
     if found is None or found.kind not in kinds or draft.sole_consumer(operation.inputs["x"]) is not operation:
         return None
@@ -43,7 +43,7 @@ def _before(draft: Draft, operation: Operation, *kinds: str) -> Operation | None
 
 
 def _take_over(draft: Draft, conv: Operation, operation: Operation) -> None:
-    """``conv`` writes what ``operation`` wrote, and stands in its place, behind everything that either reads."""
+    """``conv`` writes the output of ``operation`` and takes its place, after everything that either of them reads."""
     conv.outputs["float"] = operation.outputs["float"]
     draft.operations.remove(conv)
     draft.operations[draft.operations.index(operation)] = conv
@@ -68,7 +68,7 @@ def affine_into_convolution(draft: Draft, operation: Operation) -> bool:
     if _can_scale(draft, conv):
         _scale_chain(draft, conv, operation.tensors["scale"], operation.tensors["shift"])
     elif is_shift(operation) and "activation" not in conv.attributes and "bits" not in conv.outputs:
-        add_shift(conv, operation.tensors["shift"])  # whatever the convolution adds besides
+        add_shift(conv, operation.tensors["shift"])  # in addition to what the convolution adds itself
     else:
         return False
     _take_over(draft, conv, operation)
@@ -76,7 +76,7 @@ def affine_into_convolution(draft: Draft, operation: Operation) -> bool:
 
 
 def _can_scale(draft: Draft, conv: Operation) -> bool:
-    """Whether a factor behind ``conv`` can go into its own: what it adds must come from convolutions too."""
+    """Whether a factor after ``conv`` can be merged into its scale: its residual must come from convolutions too."""
     if "activation" in conv.attributes or "bits" in conv.outputs:
         return False
     if "residual" not in conv.inputs:
@@ -95,7 +95,7 @@ def _scale_chain(draft: Draft, conv: Operation, scale: Array, shift: Array) -> N
     if "residual" in conv.inputs:
         before = draft.producer(conv.inputs["residual"])
         assert before is not None
-        draft.torch_values.pop(conv.inputs["residual"], None)  # torch has it unscaled
+        draft.torch_values.pop(conv.inputs["residual"], None)  # torch's value is not scaled
         _scale_chain(draft, before, scale, np.zeros_like(shift))
 
 
@@ -105,7 +105,7 @@ def _scale(operation: Operation, scale: Array, shift: Array) -> None:
     operation.tensors["scale"] = operation.tensors.get("scale", np.ones_like(scale)) * scale
 
 
-# Pools give way: what stands behind a maximum goes before it, into the convolution.
+# What follows a maximum moves before it, into the convolution.
 
 
 def affine_before_pool(draft: Draft, operation: Operation) -> bool:
@@ -117,7 +117,7 @@ def activation_before_pool(draft: Draft, operation: Operation) -> bool:
 
 
 def rises(operation: Operation) -> bool:
-    """Whether the activation of a operation never falls."""
+    """Whether the activation of an operation never falls."""
     name, *numbers = operation.attributes["activation"]
     if name in ("leaky_relu", "elu"):
         return bool(numbers[0] >= 0)
@@ -125,7 +125,7 @@ def rises(operation: Operation) -> bool:
 
 
 def _before_pool(draft: Draft, operation: Operation) -> bool:
-    """pool then operation → operation then pool, if a convolution feeds the pool alone."""
+    """Turn pool, operation into operation, pool, if a convolution alone feeds the pool."""
     pool = _before(draft, operation, "max_pool")
     if pool is None or _before(draft, pool, *CONVOLUTIONS) is None:
         return False
@@ -141,7 +141,7 @@ def _before_pool(draft: Draft, operation: Operation) -> bool:
 
 
 def add_into_convolution(draft: Draft, operation: Operation) -> bool:
-    """The later of two convolutions adds the other's output, or whatever the shortcut is."""
+    """The later of two convolutions adds the output of the other, or whatever the shortcut is."""
     for own, other in sorted(
         [(operation.inputs["a"], operation.inputs["b"]), (operation.inputs["b"], operation.inputs["a"])],
         key=lambda pair: -_position(draft, pair[0]),
@@ -181,7 +181,7 @@ def activation_into_convolution(draft: Draft, operation: Operation) -> bool:
 
 
 def sign_without_activation(draft: Draft, operation: Operation) -> bool:
-    """``act(x) > level`` is ``x > level`` where the activation leaves values around the level in their order."""
+    """``act(x) > level`` is ``x > level`` if the activation keeps the order of values around the level."""
     before = _before(draft, operation, "activation")
     if before is None or operation.tensors or operation.attributes.get("level") == "mean" or not rises(before):
         return False
@@ -207,7 +207,7 @@ def sign_of_affine(draft: Draft, operation: Operation) -> bool:
 
 
 def _scale_before(operation: Operation, scale: Array, shift: Array) -> None:
-    """``s (scale x + shift) + b``, minus the level, which the shift takes in."""
+    """``s (scale x + shift) + b`` minus the level, which becomes part of the shift."""
     own = operation.tensors.get("scale", np.ones_like(scale))
     level = operation.tensors.pop("level", operation.attributes.pop("level", 0.0))
     operation.tensors["shift"] = operation.tensors.get("shift", np.zeros_like(shift)) + own * shift - level
@@ -215,7 +215,7 @@ def _scale_before(operation: Operation, scale: Array, shift: Array) -> None:
 
 
 def sign_before_pool(draft: Draft, operation: Operation) -> bool:
-    """The sign of a maximum is the maximum of signs; where the scale is negative, their minimum."""
+    """The sign of a maximum is the maximum of signs, or their minimum if the scale is negative."""
     pool = _before(draft, operation, "max_pool")
     if pool is None or operation.attributes.get("level") == "mean" or pool.attributes.get("dilation", [1, 1]) != [1, 1]:
         return False
@@ -231,11 +231,11 @@ def sign_before_pool(draft: Draft, operation: Operation) -> bool:
 
 
 def sign_into_convolution(draft: Draft, operation: Operation) -> bool:
-    """The convolution writes bits, beside its floats where somebody else reads them."""
+    """The convolution writes bits, in addition to its floats if something else reads them."""
     conv = draft.producer(operation.inputs["x"])
     if conv is None or conv.kind not in CONVOLUTIONS or "bits" in conv.outputs:
         return False
-    if operation.attributes.get("level") == "mean":  # known only when the whole picture is
+    if operation.attributes.get("level") == "mean":  # known only after the whole image
         return False
     alone = draft.sole_consumer(operation.inputs["x"]) is operation
     if "scale" in operation.tensors:
@@ -266,7 +266,7 @@ RULES: dict[str, list[Rule]] = {
 
 
 def drop_unread(draft: Draft) -> None:
-    """What nobody reads is not computed."""
+    """Remove operations whose outputs are never read."""
     read = set(draft.outputs)
     for operation in reversed(list(draft.operations)):
         if read & set(operation.outputs.values()):

@@ -1,7 +1,7 @@
-"""The float operations: for each function of torch one of its name and parameters that writes its operations.
+"""Handlers of float operations.  Each has the name and the parameters of a torch function and writes its operations.
 
-A handler takes its call and torch's own arguments, in which a tensor that flows through the network is a Place, and
-returns the buffer of the result.
+A handler takes its call and torch's own arguments, in which a tensor that depends on the input is a Place.  It returns
+the buffer of the result.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def identity(call: Call, x: Place, *_: Any, **__: Any) -> str:
 
 
 def same_numbers(call: Call, x: Place, *_: Any, **__: Any) -> str:
-    """A change of type or device: the packed network has float32 alone."""
+    """A change of type or device does nothing, because the packed network has only float32."""
     if not call.result.is_floating_point():
         raise call.fail(f"it returns {call.result.dtype}, but a packed network has only floats")
     return x.buffer
@@ -70,14 +70,14 @@ def conv(
 
 
 def both_sides(x: Place, value: Any, of_height: int) -> list[int]:
-    """What torch says of a window, one number or one per side, for height and width.  A signal (N, C, L) is a picture
-    of height 1, over which a window has ``of_height``."""
+    """A parameter of a window, one number or one per side, for height and width.  A signal (N, C, L) is an image of
+    height 1, where the window has ``of_height``."""
     numbers = pair(value)
     return [of_height, numbers[-1]] if x.value.dim() == 3 else numbers
 
 
 def check_sides(call: Call, x: Place, filters: Tensor) -> None:
-    """torch's convolutions take one picture without a batch too; its channels would be taken for pictures here."""
+    """Torch's convolutions also take one image without a batch; here its channels would be taken for images."""
     if x.value.dim() != filters.dim():
         wanted = "(N, C, H, W)" if filters.dim() == 4 else "(N, C, L)"
         raise call.fail(f"expected a batch {wanted}, got {tuple(x.value.shape)}")
@@ -88,7 +88,7 @@ def linear(call: Call, x: Place, weight: Any, bias: Any = None) -> str:
     tensors = {"weight": call.array(filters[:, None, None])} | bias_of(call, bias)
     if x.value.dim() == 2:
         return call.write("float_conv", {"x": x.buffer}, tensors, {"kernel": [1, 1]})
-    # Over the last dimension, which becomes the channels and is put back.
+    # Over the last dimension, which becomes the channels and is moved back.
     last = x.value.dim() - 1
     turned = permuted(call, x, [0, last, *range(1, last)], ".turned")
     value = call.result.permute(0, last, *range(1, last))
@@ -107,7 +107,7 @@ def bias_of(call: Call, bias: Any) -> dict[str, Array]:
 
 
 def sides(padding: Any, kernel: list[int], dilation: list[int]) -> list[tuple[int, int]]:
-    """Padding before and after, for height and width; torch puts the odd pixel of ``same`` behind."""
+    """Padding before and after, for height and width.  For ``same``, torch adds the odd pixel at the end."""
     if padding == "valid":
         return [(0, 0), (0, 0)]
     if padding == "same":
@@ -117,7 +117,7 @@ def sides(padding: Any, kernel: list[int], dilation: list[int]) -> list[tuple[in
 
 
 def pad_picture(call: Call, x: Place, around: list[tuple[int, int]], mode: str = "zeros") -> str:
-    """Height and width padded by themselves."""
+    """Pad height and width in a separate operation."""
     picture = [(0, 0), *around[-(x.value.dim() - 2) :]]
     return padded(call, x, picture, "constant" if mode == "zeros" else mode, 0.0, None, ".pad")
 
@@ -198,7 +198,7 @@ def _window(x: Place, kernel: Any, stride: Any, padding: Any, ceil: bool) -> dic
 def lp_pool(
     call: Call, x: Place, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> str:
-    """The root of the sum of powers; torch counts a negative sum, of odd powers, as 0."""
+    """The root of the sum of powers.  Torch replaces a negative sum, of odd powers, by 0."""
     exponent, window = float(norm_type), _window(x, kernel_size, stride, 0, ceil_mode)
     if ceil_mode:
         raise call.fail("ceil_mode=True is not supported")
@@ -223,11 +223,11 @@ def adaptive_max_pool(call: Call, x: Place, output_size: Any, return_indices: bo
     return call.write("adaptive_max_pool", {"x": x.buffer}, attributes={"size": list(call.shape_of(call.result)[:2])})
 
 
-# Modules of ours
+# Modules of rbnn
 
 
 def option_a(call: Call, x: Place, stride: int, margin: int) -> str:
-    """Every ``stride``-th pixel, ``margin`` channels of zeros on both sides."""
+    """Every ``stride``-th pixel, with ``margin`` channels of zeros on both sides."""
     taken = x.buffer
     if stride > 1:
         height, width, channels = call.shape_of(x.value)

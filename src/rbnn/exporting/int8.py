@@ -1,10 +1,10 @@
-"""Float layers in int8: weights as whole numbers with one step per filter, and a first layer that works on bytes.
+"""Float layers in int8: integer weights with one step per filter, and a first layer that works on bytes.
 
-    q ≈ w / step_o, up or down to a whole number,  step_o = max|w_o|/127
+    q ≈ w / step_o, rounded up or down to an integer,  step_o = max|w_o|/127
 
-The weights are rounded in torch's copy of the model before it answers, so that the packed network is compared with a
-torch network of the same numbers.  In a first layer on bytes u, x = (u − 255 mean_c)/(255 std_c): there
-w/(255 std_c) is what is rounded.
+The weights are rounded in a copy of the torch model before it runs, so the packed network is compared with a torch
+network with the same numbers.  In a first layer on bytes u, x = (u − 255 mean_c)/(255 std_c), so w/(255 std_c) is
+rounded.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _FUNCTIONS = ("conv1d", "conv2d", "linear")
 
 @dataclass(frozen=True)
 class Rounding:
-    """Which layers become int8, and how pictures are normalised."""
+    """Which layers become int8, and how images are normalised."""
 
     stem: bool
     float_layers: bool
@@ -53,7 +53,7 @@ class Rounding:
         return cls(stem == "int8", float_layers == "int8", *whole)
 
     def pictures(self, images: Tensor) -> Tensor:
-        """The nearest pictures that bytes can give."""
+        """The nearest images that bytes can represent."""
         if not self.stem:
             return images
         if images.dim() != 4:
@@ -63,16 +63,16 @@ class Rounding:
 
     @property
     def rounds(self) -> bool:
-        """Whether any weight is."""
+        """Whether any weight is rounded."""
         return self.stem or self.float_layers
 
     def round_weights(self, traced: Traced) -> None:
-        """Round the weights of the traced model, which is ours to change, as the packed network will have them."""
+        """Round the weights of the traced model, which is our copy, to those of the packed network."""
         first = self._stem(traced) if self.stem else None
         done: set[int] = set()
         for step in traced.steps:
             weight = _weight(traced.model, step)
-            # Rounding shows most in layers that read the pictures: they are the stem's business alone.
+            # Rounding has the largest effect in layers that read the images, so only ``stem`` rounds them.
             wanted = step is first if set(traced.images) & set(step.inputs) else self.float_layers
             if weight is None or id(weight) in done or not wanted:
                 continue
@@ -93,7 +93,7 @@ class Rounding:
         return readers[0]
 
     def apply(self, draft: Draft) -> None:
-        """Float convolutions of the draft, whose weights are rounded already, become int8."""
+        """Turn the float convolutions of the draft, whose weights are already rounded, into int8."""
         for conv in list(draft.operations):
             if conv.kind != "float_conv":
                 continue
@@ -118,7 +118,7 @@ class Rounding:
 
 
 def _rounded(values: Array) -> tuple[Array, Array]:
-    """Whole numbers from −127 to 127 and their step, per filter."""
+    """Integers from −127 to 127 and their step, per filter."""
     largest = np.abs(values).reshape(len(values), -1).max(1)
     step = np.where(largest > 0, largest, LARGEST) / LARGEST
     exact = values / _along(step, values)
@@ -126,12 +126,12 @@ def _rounded(values: Array) -> tuple[Array, Array]:
 
 
 def _with_their_sums(whole: Array, exact: Array) -> Array:
-    """Some numbers rounded the other way, those nearest to a half first, until the sum over each kernel is right to a
-    half: where pictures are flat, that sum is all that they see."""
+    """Round some numbers the other way, those nearest to a half first, until the sum over each kernel is within a half
+    of the exact sum.  In flat regions of an image, only that sum matters."""
     kernels, wanted = (each.reshape(-1, whole[0, 0].size) for each in (whole, exact))
     missing = np.round((wanted - kernels).sum(1, keepdims=True))
     rest = (wanted - kernels) * np.sign(missing)
-    rest[np.abs(kernels) == LARGEST] = -1  # the largest stays what it is: the step is found from it
+    rest[np.abs(kernels) == LARGEST] = -1  # the largest stays as it is, because it defines the step
     place = np.argsort(np.argsort(-rest, 1), 1)
     turned = (place < np.abs(missing)) & (rest > 0)
     return np.asarray(whole + (turned * np.sign(missing)).reshape(whole.shape))
@@ -142,7 +142,7 @@ def _along(step: Array, values: Array) -> Array:
 
 
 def _store(conv: Operation, values: Array) -> None:
-    """Whole numbers instead of ``values``, where they are that; a weight that was computed in torch stays float32."""
+    """Store integers instead of ``values``, if they are integers; a weight that was computed in torch stays float32."""
     whole, size = _rounded(values)
     if np.allclose(whole * _along(size, whole), values, rtol=1e-5, atol=0):
         conv.tensors["weight"] = whole.astype(np.int8)

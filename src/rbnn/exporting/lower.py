@@ -1,4 +1,4 @@
-"""From torch's calls to operations: each call to its handler, and the model's answer to buffers."""
+"""From torch's calls to operations: each call goes to its handler, and the model's outputs become buffers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ from rbnn.packed.graph import Answer, answer_buffers, unused
 from rbnn.packed.operations import Buffer
 
 Places = dict[Value, str | Maxima]
-"""Where each value is: the buffer, or how the places of maxima are found again."""
+"""The place of each value: its buffer, or how to find the places of maxima."""
 
 INSTEAD = {
     "argmax": "export the network up to here, and take the argmax of its outputs",
@@ -30,11 +30,11 @@ INSTEAD = {
     "sort": "export the network up to here, and sort its outputs",
     "grid_sample": "move the warping out of the network",
 }
-"""The nearest way out of what has no handler."""
+"""The nearest alternative to an operation without a handler."""
 
 
 def lower(traced: Traced) -> Draft:
-    """The network as operations, one or several for each call, nothing fused."""
+    """The network as operations, one or several for each call, without fusion."""
     names_of_inputs = traced.names or ["image"]
     buffers: dict[str, Buffer] = {}
     places: Places = {}
@@ -58,7 +58,8 @@ def lower(traced: Traced) -> Draft:
 
 
 def _lowered(call: Call, step: Step, places: Places, layouts: dict[Value, Layout], known: Known) -> Any:
-    """The buffers of the step's results; ``layouts`` gets those of results that do not begin with the batch."""
+    """The buffers of the results of a step; ``layouts`` gets the layouts of results that do not begin with the
+    batch."""
     for value in values_in(step.result):
         if picture_shape(tuple(value.tensor.shape)) is None:
             raise call.fail(f"it returns the shape {tuple(value.tensor.shape)}: keep the batch dimension")
@@ -96,7 +97,7 @@ def _lowered(call: Call, step: Step, places: Places, layouts: dict[Value, Layout
 def _lowered_apart(
     call: Call, step: Step, put: Callable[[Value], Place | Maxima], layouts: dict[Value, Layout], known: Known
 ) -> list[str]:
-    """The same where a value does not begin with the batch."""
+    """The same for calls with a value that does not begin with the batch."""
     handler = MODULES.get(type(step.target)) or FUNCTIONS.get(called(step.target))
     x = step.inputs[0]
     if isinstance(step.target, BinaryLinear) and layouts[x].dim < x.tensor.dim() - 1:
@@ -131,7 +132,7 @@ def _of_module(step: Step, handler: Handler) -> dict[str, Any]:
 
 
 def _in_order(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """torch's names for what comes first and second are in their places, and no ``out`` is no argument."""
+    """Torch's names for the first two arguments become positional, and ``out=None`` is dropped."""
     kwargs = {name: value for name, value in kwargs.items() if name != "out" or value is not None}
     for name in ("self", "input"):
         if name in kwargs:
@@ -142,7 +143,7 @@ def _in_order(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def _call(draft: Draft, step: Step, names: set[str]) -> Call:
-    """``names``: of the functions so far; each call has its own, a module its path."""
+    """``names`` are those of the functions so far.  Each call gets its own name, and a module its path."""
     result = replaced(step.result, Value, lambda value: value.tensor)
     where = step.where or "the model"
 
@@ -159,7 +160,7 @@ def _call(draft: Draft, step: Step, names: set[str]) -> Call:
 
 
 def _answer(traced: Traced, places: Places, layouts: dict[Value, Layout], draft: Draft) -> Answer:
-    """The model's answer with buffers in place of tensors."""
+    """The model's output, with buffers in place of tensors."""
 
     def leaf(structure: Any) -> Answer:
         found = places[structure] if isinstance(structure, Value) else None
@@ -168,7 +169,7 @@ def _answer(traced: Traced, places: Places, layouts: dict[Value, Layout], draft:
         if isinstance(found, str) and found != INDICES:
             call = Call(draft, "answer", "the answer", "the model", "", structure.tensor, lambda x: x)
             buffer, shape = made_whole(call, Place(found, structure.tensor)).buffer, structure.tensor.shape
-            if draft.answer_shapes.setdefault(buffer, tuple(shape[1:])) != tuple(shape[1:]):  # one answer in two shapes
+            if draft.answer_shapes.setdefault(buffer, tuple(shape[1:])) != tuple(shape[1:]):  # one output in two shapes
                 buffer = call.write("reshape", {"x": buffer}, attributes={"order": "hwc"})
                 draft.answer_shapes[buffer] = tuple(shape[1:])
             return buffer

@@ -1,4 +1,4 @@
-"""Values that only change their places: a chain of such operations is one, and often none."""
+"""Operations that only move values: a chain of them becomes one, and often none."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from rbnn.packed import oracle
 from rbnn.packed.operations import MOST_SIDES, Operation
 
 LARGEST = 1 << 24
-"""Values of a picture beyond which chains stay as they are: their places are written down one by one."""
+"""Above this number of values in an image, chains stay as they are, because the place of every value is computed."""
 
 
 def as_permutation(places: Array) -> tuple[list[int], list[int]] | None:
-    """Where each value comes from, as sides of the input and the order in which they become the output's; None where
-    that is not what happens."""
-    runs = []  # how often, how far apart; the innermost first
+    """The source of each value, as dimensions of the input and their order in the output; None if it has no such
+    form."""
+    runs = []  # count and distance, the innermost first
     rest = places
     while len(rest) > 1:
         apart = int(rest[1] - rest[0])
@@ -36,7 +36,7 @@ def as_permutation(places: Array) -> tuple[list[int], list[int]] | None:
 
 
 def moves_into_one(draft: Draft, operation: Operation) -> bool:
-    """reshape and permute behind a reshape or a permute."""
+    """Merge a reshape or permute with the reshape or permute before it."""
     before = draft.producer(operation.inputs["x"])
     if before is None or before.kind not in ("reshape", "permute"):
         return False
@@ -61,7 +61,7 @@ def moves_into_one(draft: Draft, operation: Operation) -> bool:
 
 
 def no_move(draft: Draft, operation: Operation) -> bool:
-    """A reshape that changes nothing goes, unless somebody waits for its buffer."""
+    """Remove a reshape that changes nothing, unless its buffer is needed."""
     x, made = operation.inputs["x"], operation.outputs["float"]
     same = draft.buffers[x].shape == draft.buffers[made].shape and operation.attributes["order"] == "hwc"
     if not same or made in draft.outputs:

@@ -1,4 +1,4 @@
-"""Sums of products of two values, as attention has them: handlers like those of ``rbnn.exporting.handlers``."""
+"""Sums of products of two values, as in attention: handlers like those of ``rbnn.exporting.handlers``."""
 
 from dataclasses import replace
 from math import prod
@@ -14,7 +14,8 @@ from rbnn.exporting.traced_call import Call, Place
 
 
 def einsum(call: Call, equation: str, *operands: Any) -> str:
-    """Two values whose common letters are summed over: matrices of all that each has alone, side by side."""
+    """Two values that are summed over their common letters: a product of matrices, batched over the other common
+    letters."""
     given = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], tuple | list) else list(operands)
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -24,7 +25,7 @@ def einsum(call: Call, equation: str, *operands: Any) -> str:
         raise call.fail("a letter stands twice in one of its terms: write it with matmul and permute")
     if len(given) == 1:
         return _permuted_sum(call, given[0], terms[0], out)
-    if not isinstance(given[0], Place):  # the constant behind
+    if not isinstance(given[0], Place):  # the constant comes second
         terms, given = terms[::-1], given[::-1]
     batch = terms[0][0]
     if out[:1] != batch or (isinstance(given[1], Place) and terms[1][0] != batch):
@@ -99,7 +100,8 @@ def attention(
 
 
 def _attended(call: Call, query: Place, key: Place, value: Place, factor: float, part: str = "") -> tuple[str, Place]:
-    """What each query sees, in ``call``'s result or, with a ``part``, on the way there; and with which weights."""
+    """The output for each query, as the result of ``call`` or, with a ``part``, as an intermediate value; and the
+    weights."""
     scores = query.value @ key.value.transpose(-2, -1)
     turned = permuted(call, key, [0, 1, 3, 2], ".turned")
     made = Place(call.write("matmul", {"a": query.buffer, "b": turned.buffer}, value=scores, part=".scores"), scores)
@@ -138,7 +140,8 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> list[str]:
-    """torch's, of (N, length, channels): projections, ``attention`` of each head, one more projection."""
+    """Torch's multi-head attention for (N, length, channels): projections, ``attention`` of each head, and one more
+    projection."""
     masks = key_padding_mask, attn_mask, bias_k, bias_v, static_k, static_v
     if any(each is not None for each in masks) or add_zero_attn or is_causal or (training and dropout_p):
         raise call.fail("masks, added keys and dropout are not supported")

@@ -1,4 +1,4 @@
-"""Means, sums, maxima and what is normalised by them: handlers like those of ``rbnn.exporting.handlers``."""
+"""Means, sums, maxima and normalisations: handlers like those of ``rbnn.exporting.handlers``."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from rbnn.exporting.traced_call import Call, Handler, Place
 from rbnn.packed.operations import Shape
 
 INDICES = ""
-"""The buffer of what has none: the places of maxima."""
+"""Stands for a missing buffer: the places of maxima."""
 
 
 def axes(call: Call, x: Tensor, dims: Any) -> str:
@@ -32,7 +32,7 @@ def axes(call: Call, x: Tensor, dims: Any) -> str:
 
 
 def _reduced(call: Call, x: Place, kind: str, attributes: dict[str, Any], dims: Any, value: Tensor) -> str:
-    """One number for all values along ``dims``; the sides that are 1 then go, where torch lets them."""
+    """One number for all values along ``dims``.  Dimensions of size 1 are then removed, if torch removes them."""
     if dims is None:
         raise call.fail("pictures of a batch must stay separate: name the dimensions")
     given = dims if isinstance(dims, tuple | list) else [dims]
@@ -55,13 +55,13 @@ def _reduced(call: Call, x: Place, kind: str, attributes: dict[str, Any], dims: 
 
 
 def _apart(x: Tensor, dims: Any) -> bool:
-    """Whether only some of the dimensions that are the height together are among ``dims``."""
+    """Whether ``dims`` contains only some of the dimensions that together are the height."""
     middle = set(range(2, x.dim() - 1)) if x.dim() > 4 else set()
     return middle & {int(dim) % x.dim() for dim in dims} not in (set(), middle)
 
 
 def _reduced_in_the_middle(call: Call, x: Place, kind: str, attributes: dict[str, Any], dim: int) -> Place:
-    """One dimension of many by itself, its side 1 afterwards; torch has no such value."""
+    """Reduce one of many dimensions, which then has size 1; torch has no such value."""
     kept = x.value.narrow(dim, 0, 1)
     if axis_of(call, x.value, dim) is not None:
         over = {"over": axes(call, x.value, dim)}
@@ -96,8 +96,8 @@ def amin(call: Call, x: Place, dim: Any = None, keepdim: bool = False) -> str:
 
 
 def _extreme(how: str, of_two: Handler) -> Handler:
-    """torch.max and torch.min: of two tensors, or along a dimension; then the places come along, which nobody may
-    read."""
+    """torch.max and torch.min, of two tensors or along a dimension.  Along a dimension they also return the places,
+    which nothing may read."""
 
     def extreme(call: Call, x: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:
         other = named.get("other", dim)
@@ -130,7 +130,7 @@ var, std = _spread_to(1.0), _spread_to(0.5)
 
 
 def var_mean(call: Call, x: Place, dim: Any = None, *more: Any, **named: Any) -> list[str]:
-    """torch.var_mean and torch.std_mean: both, as if asked for one after the other."""
+    """torch.var_mean and torch.std_mean: both results, as if computed by two calls."""
     spread = std if call.what == "std_mean" else var
     first, second = (replace(call, result=each, name=f"{call.name}.{index}") for index, each in enumerate(call.result))
     return [spread(first, x, dim, *more, **named), mean(second, x, dim)]
@@ -184,7 +184,7 @@ def softmin(call: Call, x: Place, dim: Any = None, _stacklevel: int = 3, dtype: 
 
 
 def logsumexp(call: Call, x: Place, dim: Any, keepdim: bool = False) -> str:
-    """``x − log_softmax(x)``, which is the same at each place but for rounding: their mean."""
+    """The mean of ``x − log_softmax(x)``, which is the same everywhere except for rounding."""
     dims = list(dim) if isinstance(dim, tuple | list) else [dim]
     over, shape = {"over": axes(call, x.value, dims)}, call.shape_of(x.value)
     logs = call.write("softmax", {"x": x.buffer}, attributes=over | {"log": True}, shape=shape, part=".logs")
@@ -229,8 +229,8 @@ def layer_norm(
 def _standardized(
     call: Call, x: Place, attributes: dict[str, Any], weight: Any, bias: Any, spread: bool = False
 ) -> str:
-    """(x − mean)/√(var + ε), then the norm's own factor and term: per channel, or where ``spread`` in the last
-    dimensions."""
+    """(x − mean)/√(var + ε), then the factor and the term of the norm: per channel, or over the last dimensions if
+    ``spread``."""
     value = call.result
     if bias is not None:
         value = value - (bias.detach() if spread else _column(bias, x.value))
@@ -277,7 +277,7 @@ def norm(call: Call, x: Place, p: Any = 2, dim: Any = None, keepdim: bool = Fals
 
 
 def _norm(call: Call, x: Place, p: Any, dim: Any, ends: list[float] | None) -> str:
-    """√Σ x², kept between the ends."""
+    """√Σ x², clamped to ``ends``."""
     if p not in (2, 2.0, None, "fro"):
         raise call.fail(f"only the Euclidean norm is supported, not p={p}")
     picture, over = call.shape_of(x.value), axes(call, x.value, dim)

@@ -1,5 +1,4 @@
-"""Upsampling, transposed convolution, windows laid side by side: handlers like those of
-``rbnn.exporting.handlers``."""
+"""Upsampling, transposed convolution and windows: handlers like those of ``rbnn.exporting.handlers``."""
 
 from typing import Any
 
@@ -44,7 +43,7 @@ def interpolate(
             float(scale_factor)
         ] * (x.value.dim() - 2)  # fmt: skip
         factors = [1.0] * (2 - len(factors)) + factors
-        # torch takes the factor itself, where the size was rounded down it matters.
+        # Torch uses the factor itself, which matters if the size was rounded down.
         if any(factor % 1 for factor in factors) and not recompute_scale_factor and not align_corners:
             attributes["scale"] = factors
     made = call.write("resize", {"x": x.buffer}, attributes=attributes)
@@ -79,10 +78,10 @@ def conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> str:
-    """A plain convolution that gives, for each pixel of the input, ``stride``² pixels of the output as channels; these
-    are put side by side and the padding is cut off.
+    """A plain convolution that computes, for each pixel of the input, ``stride``² pixels of the output as channels.
+    They are interleaved, and the padding is cut off.
 
-        y[q s + r] = Σ_m x[q − m] w[m s + r]        r = 0 … s − 1, of each side
+        y[q s + r] = Σ_m x[q − m] w[m s + r]        r = 0 … s − 1, for each side
     """
     filters = constant(call, weight, "weight")
     filters = filters if filters.dim() == 4 else filters[:, :, None]
@@ -118,7 +117,7 @@ def conv_transpose(
 
 
 def _without_gaps(filters: Array, gaps: list[int]) -> Array:
-    """A dilated kernel with its zeros written out."""
+    """A dilated kernel with explicit zeros."""
     sides = [gap * (side - 1) + 1 for side, gap in zip(filters.shape[2:], gaps, strict=True)]
     values = np.zeros((*filters.shape[:2], *sides))
     values[:, :, :: gaps[0], :: gaps[1]] = filters
@@ -141,7 +140,7 @@ def _phases(values: Array, steps: list[int], taps: list[int], groups: int) -> Ar
 
 
 def unfold(call: Call, x: Place, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> str:
-    """Each pixel of each window as a channel, by filters that see one pixel of one channel."""
+    """Each pixel of each window becomes a channel, by filters that see one pixel of one channel."""
     kernel, channels = pair(kernel_size), x.value.shape[1]
     steps = {"kernel": kernel, "stride": pair(stride), "padding": pair(padding), "dilation": pair(dilation)}
     (height, width, _) = call.shape_of(x.value)
@@ -162,7 +161,7 @@ def unfold(call: Call, x: Place, kernel_size: Any, dilation: Any = 1, padding: A
 def fold(
     call: Call, x: Place, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> str:
-    """Windows laid back into the picture, where they overlap summed up: a transposed convolution."""
+    """Add windows back into the image, where they may overlap: a transposed convolution."""
     kernel, edges, steps, gaps = pair(kernel_size), pair(padding), pair(stride), pair(dilation)
     sides = [
         (side + 2 * edge - gap * (tap - 1) - 1) // step + 1

@@ -1,5 +1,4 @@
-"""Values chosen by their places, and parts that are written over: handlers like those of
-``rbnn.exporting.handlers``."""
+"""Selections by index, and assignments to parts: handlers like those of ``rbnn.exporting.handlers``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from rbnn.exporting.shapes import getitem as part_of
 from rbnn.exporting.traced_call import Call, Place
 
 MOST_RUNS = 8
-"""Parts that are cut out and joined one by one; more are chosen by a convolution with weights of 0 and 1."""
+"""Up to this number of parts are cut out and joined; more are selected by a convolution with weights 0 and 1."""
 
 
 def taken(call: Call, x: Place, dim: int, places: Sequence[int], part: str = "") -> Place:
@@ -30,7 +29,7 @@ def taken(call: Call, x: Place, dim: int, places: Sequence[int], part: str = "")
 
 
 def _runs(places: Sequence[int]) -> list[range]:
-    """``places`` as stretches without a gap."""
+    """``places`` as ranges without gaps."""
     runs: list[range] = []
     for place in places:
         if runs and runs[-1].stop == place:
@@ -41,7 +40,7 @@ def _runs(places: Sequence[int]) -> list[range]:
 
 
 def _by_weights(call: Call, x: Place, dim: int, places: Sequence[int], value: Tensor, part: str) -> Place:
-    """The dimension becomes the channels, of which each output takes one; then it is put back."""
+    """The dimension becomes the channels, of which each output takes one, and is moved back."""
     others = [each for each in range(1, x.value.dim()) if each != dim]
     turned = permuted(call, x, [0, dim, *others], f"{part}.turned")
     weight = np.zeros((len(places), 1, 1, x.value.shape[dim]))
@@ -87,7 +86,7 @@ def repeat_interleave(call: Call, x: Place, repeats: Any, dim: int | None = None
 
 
 def getitem(call: Call, x: Place, index: Any) -> str:
-    """Slices and numbers, or ``x[:, [3, 1]]``: plain slices but for one list of numbers."""
+    """Slices and numbers, or ``x[:, [3, 1]]``: slices, with at most one list of numbers."""
     given = as_list(index, x.value.dim())
     if not any(isinstance(each, list | Tensor) for each in given):
         return part_of(call, x, index)
@@ -107,7 +106,7 @@ def _listed(call: Call, x: Place, index: list[Any]) -> str:
 
 
 def setitem(call: Call, x: Any, index: Any, value: Any) -> str:
-    """``x[:, 2:8] = value``: what stands before, the value, and what stands behind, joined along each dimension."""
+    """``x[:, 2:8] = value``: what is before, the value, and what is after, joined along each dimension."""
     base = x if isinstance(x, Place) else placed_constant(call, x, ".base")
     spans, ones = spans_of(call, base, index)
     if any(span.step != 1 for span in spans.values()):
@@ -133,7 +132,7 @@ def setitem(call: Call, x: Any, index: Any, value: Any) -> str:
 
 
 def _as_part(call: Call, value: Any, sides: list[int], ones: set[int]) -> Place:
-    """What is written, in the shape of the part that it replaces; dimensions in ``ones`` were taken by a number."""
+    """The assigned value in the shape of the part that it replaces; dimensions in ``ones`` were indexed by a number."""
     shape = [side for dim, side in enumerate(sides) if dim not in ones]
     if not isinstance(value, Place):
         tensor = torch.as_tensor(value).float()

@@ -1,4 +1,4 @@
-"""The operations that only move values: handlers like those of ``rbnn.exporting.handlers``."""
+"""Operations that only move values: handlers like those of ``rbnn.exporting.handlers``."""
 
 from collections.abc import Sequence
 from math import prod
@@ -17,7 +17,7 @@ AXES = ("h", "w", "c")
 
 
 def axis_of(call: Call, x: Tensor, dim: int) -> int | None:
-    """Which of height, width and channels a dimension of torch is; None where it is a part of the height."""
+    """Which of height, width and channels a dimension of torch is; None if it is a part of the height."""
     dims = x.dim()
     place = dim % dims
     if place == 0:
@@ -30,7 +30,7 @@ def axis_of(call: Call, x: Tensor, dim: int) -> int | None:
 
 
 def reshape(call: Call, x: Place, *_: Any, **__: Any) -> str:
-    """flatten, view, reshape, squeeze, unsqueeze: whatever leaves the values in torch's order."""
+    """flatten, view, reshape, squeeze, unsqueeze: everything that keeps torch's order of values."""
     return reshaped(call, x, call.result)
 
 
@@ -45,7 +45,7 @@ def reshaped(call: Call, x: Place, value: Tensor, part: str = "") -> str:
 
 
 def move(call: Call, x: Place, *_: Any, **__: Any) -> str:
-    """transpose, permute, pixel and channel shuffle: where each value goes is seen by moving their numbers."""
+    """transpose, permute, pixel and channel shuffle: moving the indices of the values shows where each value goes."""
     numbers = torch.arange(x.value.numel(), dtype=torch.float64).reshape(x.value.shape)
     return _moved(call, x, call.again(numbers), call.result)
 
@@ -65,7 +65,7 @@ def _moved(call: Call, x: Place, moved: Tensor, value: Tensor, part: str = "") -
 
 
 def moved_by(call: Call, x: Place, sources: Tensor, value: Tensor, part: str) -> str:
-    """All values of x in another order; ``sources`` says for each place where in a picture of x its value stands."""
+    """All values of x in another order.  ``sources`` has, for each place, the index of its value in an image of x."""
     if torch.equal(sources.reshape(-1), torch.arange(sources.numel())):
         return reshaped(call, x, value, part)
     numbers = torch.arange(x.value[0].numel(), dtype=torch.float64).reshape(x.value[:1].shape)
@@ -84,11 +84,11 @@ def moved_by(call: Call, x: Place, sources: Tensor, value: Tensor, part: str) ->
     return call.write("permute", {"x": x.buffer}, attributes=attributes, value=value, part=part)
 
 
-# Sides of 1
+# Dimensions of size 1
 
 
 def expand(call: Call, x: Place, *_: Any, **__: Any) -> str:
-    """A side of 1 is repeated by whoever reads it, where it can; else ``made_whole`` does."""
+    """Readers broadcast a dimension of size 1 if they can; for the others ``made_whole`` expands it."""
     if x.value.dim() != call.result.dim():
         raise call.fail(
             f"{tuple(x.value.shape)} becomes {tuple(call.result.shape)}: "
@@ -114,7 +114,7 @@ def repeat(call: Call, x: Place, *sizes: Any) -> str:
 
 
 def made_whole(call: Call, x: Place) -> Place:
-    """A value whose sides of 1 were to be repeated, for those who cannot."""
+    """A value with its dimensions of size 1 expanded, for readers that cannot broadcast."""
     (height, width, channels), have = call.shape_of(x.value), call.draft.buffers[x.buffer].shape
     buffer = x.buffer
     if have[:2] != (height, width):
@@ -127,7 +127,7 @@ def made_whole(call: Call, x: Place) -> Place:
     return Place(buffer, x.value)
 
 
-# Parts and wholes
+# Splitting and joining
 
 
 def cat(call: Call, tensors: Any, dim: int = 0, **named: int) -> str:
@@ -155,11 +155,11 @@ def _part(call: Call, tensor: Any, index: int) -> Place:
 
 
 def placed_constant(call: Call, tensor: Tensor, part: str) -> Place:
-    """Numbers of the model in the place of a value, the same for each picture."""
+    """A constant of the model as a value, the same for each image."""
     value = tensor.detach().float()
     if not bool((value == value[:1]).all()) or len(value) != len(call.result):
         raise call.fail("a constant with a value for each picture of the batch fits only one batch")
-    call.array(value)  # finite
+    call.array(value)  # checks that it is finite
     array = pictures(value[:1])[0].astype(np.float64)
     return Place(call.write("constant", {}, {"value": array}, shape=call.shape_of(value), part=part), value)
 
@@ -184,7 +184,7 @@ def _middle(value: Tensor, dim: int) -> Shape:
 
 
 def in_the_middle(call: Call, x: Place, dim: int, part: str) -> tuple[str, Shape]:
-    """x seen with dimension ``dim``, neither the second nor the last, as its width."""
+    """x reshaped so that dimension ``dim``, neither the second nor the last, is its width."""
     shape = _middle(x.value, dim)
     return call.write("reshape", {"x": x.buffer}, attributes={"order": "hwc"}, shape=shape, part=part), shape
 
@@ -237,7 +237,7 @@ def _sliced(call: Call, buffer: str, ranges: list[range], value: Tensor | None, 
 
 
 def parts(call: Call, x: Place, *how: Any, dim: int | None = None, **named: Any) -> list[str]:
-    """chunk and split: torch's results say how long each part is."""
+    """chunk and split: the length of each part follows from torch's results."""
     place = int(dim if dim is not None else how[1] if len(how) > 1 else 0) % x.value.dim()
     if place == 0:
         raise call.fail("pictures of a batch must stay together: split along dim=1")
@@ -273,8 +273,8 @@ def narrow(call: Call, x: Place, dim: int, start: int, length: int) -> str:
 
 
 def spans_of(call: Call, x: Place, index: Any) -> tuple[dict[int, range], set[int]]:
-    """What an index of slices and numbers takes of each dimension that it does not leave alone, and which dimensions it
-    takes by a number."""
+    """What an index of slices and numbers takes from each dimension that it changes, and the dimensions that it indexes
+    by a number."""
     given = as_list(index, x.value.dim())
     if not all(each is None or isinstance(each, slice | int) for each in given):
         raise call.fail("only slices and integers such as x[:, 2:8, ::2, 0] are supported")
@@ -293,7 +293,7 @@ def spans_of(call: Call, x: Place, index: Any) -> tuple[dict[int, range], set[in
 
 
 def as_list(index: Any, dims: int) -> list[Any]:
-    """What stands in the brackets, ``...`` written out."""
+    """The parts of an index, with ``...`` expanded."""
     given = list(index) if isinstance(index, tuple) else [index]
     dots = [at for at, each in enumerate(given) if each is ...]
     if dots:
@@ -339,7 +339,8 @@ def padded(
     result: Tensor | None,
     part: str,
 ) -> str:
-    """``around``: before and after, of each dimension but the batch.  Without a ``result``, what torch never has."""
+    """``around`` has the padding before and after, for each dimension except the batch.  Without a ``result``, torch
+    has no such value."""
     deep, *places = around
     placed = [*([(0, 0)] * (2 - len(places))), *places, deep]
     attributes: dict[str, Any] = {"before": [each[0] for each in placed], "after": [each[1] for each in placed]}

@@ -1,10 +1,10 @@
-"""A constant per channel that is added behind an activation vanishes into whatever reads the sum.
+"""A constant per channel that is added after an activation is merged into the readers of the sum.
 
     signs            x + v > level      is  x > level − v
     a residual       … + (x + v)        is  … + x, with v in the convolution's own shift
     1×1 convolution  W (x + v)          is  W x + W v
 
-Pixels that are left out, pools, means, and new channels of zeros let it pass through to their own readers.
+Strided slices, pools, means, and new channels of zeros pass it on to their own readers.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from rbnn.packed.operations import Operation
 Change = Callable[[], None]
 
 _SAME = ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool", "mean")
-"""They give x + v where they are given x + v."""
+"""These return x + v if their input is x + v."""
 
 
 def is_shift(affine: Operation) -> bool:
@@ -27,12 +27,12 @@ def is_shift(affine: Operation) -> bool:
 
 
 def add_shift(operation: Operation, shift: Array) -> None:
-    """To what ``operation`` adds itself."""
+    """Add ``shift`` to what ``operation`` adds."""
     operation.tensors["shift"] = operation.tensors.get("shift", 0.0) + shift
 
 
 def shift_into_readers(draft: Draft, operation: Operation) -> bool:
-    """Drops an affine of scale 1, if all that read it, or read what passes it on, can take its shift in."""
+    """Remove an affine with scale 1, if all its direct and indirect readers can absorb its shift."""
     if not is_shift(operation):
         return False
     changes = _changes(draft, operation.outputs["float"], operation.tensors["shift"])
@@ -49,7 +49,7 @@ def shift_into_readers(draft: Draft, operation: Operation) -> bool:
 
 
 def _changes(draft: Draft, buffer: str, shift: Array) -> list[Change] | None:
-    """What has to be done so that ``buffer`` may hold its values without ``shift``; None where that cannot be."""
+    """The changes that allow ``buffer`` to contain its values without ``shift``; None if it is impossible."""
     if buffer in draft.outputs:
         return None
     found: list[Change] = []
@@ -106,7 +106,7 @@ def _pass_on(draft: Draft, operation: Operation, shift: Array) -> list[Change] |
 
 
 def _lower_level(operation: Operation, shift: Array) -> None:
-    """A level, not a shift: a convolution whose floats somebody else reads can still write the signs."""
+    """A level instead of a shift: a convolution with other readers of its floats can still write the signs."""
     if "scale" in operation.tensors:
         operation.tensors["shift"] = operation.tensors["shift"] + operation.tensors["scale"] * shift
     else:

@@ -1,4 +1,4 @@
-"""Where nothing but a sign follows a binary convolution, one whole number per channel replaces everything between."""
+"""If only a sign follows a binary convolution, one integer per channel replaces everything in between."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from rbnn.packed.operations import Operation
 
 
 def use_thresholds(draft: Draft) -> None:
-    """Thresholds wherever they are possible; then what is left out because it says nothing."""
+    """Use thresholds wherever possible, and remove what then has no effect."""
     for operation in draft.operations:
         alone = set(operation.outputs) == {"bits"} and "residual" not in operation.inputs
         if operation.kind == "binary_conv" and alone:
@@ -21,15 +21,15 @@ def use_thresholds(draft: Draft) -> None:
 
 
 def _use_threshold(operation: Operation) -> None:
-    """``act(acc·scale + shift) > level`` as ``acc > threshold``, with the bits of a filter turned where its scale is
-    negative.  Found by halving among the values that acc can take; an activation that falls somewhere has none."""
+    """``act(acc·scale + shift) > level`` as ``acc > threshold``.  The bits of a filter with a negative scale are
+    inverted.  The threshold is found by bisection over the possible values of acc; a falling activation has none."""
     if "activation" in operation.attributes and not rises(operation):
         return
     weight = operation.tensors["weight"]
     scale = operation.tensors.get("scale", np.ones(len(weight)))
     weight = np.where(scale < 0, -1, 1).astype(np.int8)[:, None, None, None] * weight
     most = int(np.prod(weight.shape[1:]))
-    # Invariant: below ``low`` (included) nothing passes, above ``high`` everything does.
+    # Invariant: no value up to ``low`` passes, and every value above ``high`` does.
     low, high = np.full(len(weight), -most - 1), np.full(len(weight), most + 1)
     while (high - low > 1).any():
         middle = (low + high) // 2

@@ -1,7 +1,7 @@
-"""A torch model as a list of calls with the values that they gave for some pictures.
+"""A torch model as a list of calls, with their results for some images.
 
-The forward pass runs as ever, on tensors that are real: it may look at shapes, take keyword arguments, and return
-tuples and dictionaries.  What it must not do is decide by the values of the pictures: a packed network decides nothing.
+The forward pass runs as usual, on real tensors: it may look at shapes, take keyword arguments, and return tuples and
+dictionaries.  It must not make decisions that depend on the values of the images, because a packed network makes none.
 """
 
 import copy
@@ -25,7 +25,7 @@ from rbnn.models import Join, OptionA, RPReLU
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
 
 WHOLE = BinaryConv1d, BinaryConv2d, BinaryLinear, Join, OptionA, RPReLU
-"""Modules of ours that are one call, like those of ``torch.nn`` that have a handler."""
+"""Modules of rbnn that are one call, like those of ``torch.nn`` that have a handler."""
 
 ASKED = {
     "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "dtype", "device", "layout", "stride", "len",
@@ -34,36 +34,37 @@ ASKED = {
     "itemsize", "nbytes", "storage_offset", "get_device", "type", "is_same_size", "repr", "format", "data_ptr", "hash",
     "register_hook", "is_inference", "is_conj", "is_neg", "retain_grad",
 }  # fmt: skip
-"""What says nothing of a tensor's values."""
+"""Names of what does not depend on the values of a tensor."""
 
 SHAPED = {
     "expand_as", "view_as", "reshape_as", "type_as", "to", "zeros_like", "ones_like", "full_like", "empty_like",
     "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty",
 }  # fmt: skip
-"""What makes constants of the shape or type of a tensor: of the first a constant, or of none at all."""
+"""Functions that use only the shape or type of a tensor.  The result is a constant if the first argument is one, or if
+there is none."""
 
 TORCH = str(Path(torch.__file__).parent)
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor that follows from the pictures, as it was when it was made: a later call may write over it."""
+    """A tensor that depends on the input, as it was when it was computed, because a later call may overwrite it."""
 
     tensor: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One call of a forward pass on what follows from the pictures."""
+    """A call in a forward pass with arguments that depend on the input."""
 
     target: Any
     """A module or a function."""
     where: str
-    """The module itself, or that in whose forward the function was called; empty: the model."""
+    """The module itself, or the module in whose forward the function was called; empty for the model."""
     line: str
-    """Of the user's code."""
+    """The line of the user's code."""
     args: tuple[Any, ...]
-    """As the call had them, a Value in place of each tensor that follows from the pictures; so are the next two."""
+    """As in the call, with a Value in place of each tensor that depends on the input; the next two fields likewise."""
     kwargs: dict[str, Any]
     result: Any
 
@@ -74,34 +75,35 @@ class Step:
 
 @dataclass(frozen=True)
 class Traced:
-    """The calls of one forward pass in evaluation mode and what each gave."""
+    """The calls of one forward pass in evaluation mode, and their results."""
 
     model: nn.Module
-    """A copy of the user's: float32, on the CPU, in evaluation mode."""
+    """A copy of the user's model: float32, on the CPU, in evaluation mode."""
     images: list[Value]
-    """What it was called with."""
+    """The inputs."""
     names: list[str]
-    """Of these, where they are several."""
+    """The names of the inputs, if there are several."""
     steps: list[Step]
     answer: Any
-    """What the model returns, Values in place of tensors."""
+    """What the model returns, with Values in place of tensors."""
     unprepared: Any
     """The same before anything was changed, with tensors."""
 
     @property
     def answers(self) -> list[Tensor]:
-        """Every tensor of the answer."""
+        """Every tensor of the output."""
         return [value.tensor for value in values_in(self.answer)]
 
 
 def replaced(structure: Any, kind: type, by: Callable[[Any], Any]) -> Any:
-    """Tuples, lists, dictionaries and slices as they are, but each object of ``kind`` in them is ``by`` of it."""
+    """The same tuples, lists, dictionaries and slices, with each object of ``kind`` in them replaced by ``by`` of
+    it."""
     again = partial(replaced, kind=kind, by=by)
     if isinstance(structure, kind):
         return by(structure)
     if isinstance(structure, tuple | list):
         parts = [again(each) for each in structure]
-        plain = list if isinstance(structure, list) else tuple  # a tuple with names, too
+        plain = list if isinstance(structure, list) else tuple  # also for a named tuple
         return plain(parts)
     if isinstance(structure, dict):
         return {key: again(each) for key, each in structure.items()}
@@ -118,13 +120,13 @@ def values_in(structure: Any, kind: type = Value) -> list[Any]:
 
 
 def trace(model: nn.Module, images: Tensor | Examples, prepare: Callable[[Traced], None] | None = None) -> Traced:
-    """Run ``images`` through a copy of ``model`` and write down every call.  The model itself is not touched;
-    ``prepare`` may change the copy's weights before."""
+    """Run ``images`` through a copy of ``model`` and record every call.  The model itself is not changed; ``prepare``
+    may change the weights of the copy first."""
     examples = Examples([images], []) if isinstance(images, Tensor) else images
     try:
         original = getattr(model, "_orig_mod", model)
         stand_in = copy.deepcopy(original, _results_kept_in(original)).to("cpu", torch.float32).eval()
-    except Exception as error:  # whatever hangs on a model may refuse to be copied
+    except Exception as error:  # anything attached to a model may refuse to be copied
         raise ExportError(f"{type(model).__name__} cannot be copied for the export ({_reason(error)})") from None
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -168,7 +170,7 @@ def _record(model: nn.Module, examples: Examples, unprepared: Any) -> Traced:
 
 
 class _Recorder(TorchFunctionMode):
-    """Sees every function of torch that is called; modules that are one call hand themselves in."""
+    """Receives every call of a torch function.  Modules that are one call report themselves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,14 +178,14 @@ class _Recorder(TorchFunctionMode):
         self.refusal: ExportError | None = None
         self.within: list[str] = [""]
         self.whole = False
-        """Inside of a module that is one call."""
+        """Whether a module that is one call is running."""
         self._values: dict[int, Value] = {}
         self._overwritten: dict[int, tuple[str, int]] = {}
-        """By identity: the line that wrote into a tensor's memory through another tensor, and that tensor."""
-        self._alive: list[Tensor] = []  # so that no other tensor gets the identity of one that is known
+        """By identity: the line that wrote into the memory of a tensor through another tensor, and that tensor."""
+        self._alive: list[Tensor] = []  # keeps the tensors alive, so that no other tensor gets the same identity
 
     def made(self, tensor: Tensor) -> Value:
-        """``tensor`` follows from the pictures, and is from now on what it is now."""
+        """``tensor`` depends on the input; its present value counts."""
         self._alive.append(tensor)
         self._values[id(tensor)] = value = Value(tensor.detach().clone())
         return value
@@ -197,7 +199,7 @@ class _Recorder(TorchFunctionMode):
         return replaced(structure, Tensor, value)
 
     def _forget_other_views(self, tensor: Tensor, line: str) -> None:
-        """``tensor`` was written in place: others that share its memory are no longer what they were."""
+        """``tensor`` was written in place, so other tensors that share its memory have changed."""
         memory = tensor.untyped_storage().data_ptr()
         for other in self._alive:
             if other is tensor or id(other) not in self._values or other.untyped_storage().data_ptr() != memory:
@@ -209,9 +211,9 @@ class _Recorder(TorchFunctionMode):
     def record(self, target: Any, where: str, args: Any, kwargs: Any, call: Callable[..., Any]) -> Any:
         writes = called(target) == "setitem"
         if writes and self._overwritten.get(id(args[0]), ("", 0))[1] == id(args[2]):
-            del self._overwritten[id(args[0])]  # y[:, 2:] += 1 writes a part in place, and then puts it where it was
+            del self._overwritten[id(args[0])]  # y[:, 2:] += 1 writes a part in place and then assigns it to itself
         given = self.given((args, kwargs))
-        if writes and not isinstance(given[0][0], Value):  # as it is before it is written over
+        if writes and not isinstance(given[0][0], Value):  # its value before it is overwritten
             with self.unheard():
                 given = ((given[0][0].clone(), *given[0][1:]), given[1])
         known = {id(tensor) for tensor in values_in((args, kwargs), Tensor) if id(tensor) in self._values}
@@ -235,7 +237,7 @@ class _Recorder(TorchFunctionMode):
 
     @contextmanager
     def unheard(self) -> Iterator[None]:
-        """Inside the block nothing is recorded."""
+        """Record nothing inside the block."""
         before, self.whole = self.whole, True
         try:
             yield
@@ -278,7 +280,7 @@ def _modules_tell(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
             tell = _one_call if is_one_call else _entered
             module.forward = partial(tell, recorder, name, module, module.forward)
             changed.append(module)
-            if isinstance(module, WHOLE):  # what is listened to is called, where a kernel could do without
+            if isinstance(module, WHOLE):  # a module with a hook is called even if a kernel could replace it
                 listeners.append(module.register_forward_hook(lambda *_: None))
         yield
     finally:
@@ -312,7 +314,7 @@ def _entered(
 
 
 def _line() -> str:
-    """Where the user's code is: the innermost frame that is neither torch's nor ours."""
+    """The line of the user's code: the innermost frame that is neither torch's nor ours."""
     frame = sys._getframe(1)
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith(TORCH) or frame.f_code.co_filename == __file__
@@ -322,7 +324,7 @@ def _line() -> str:
 
 
 def _where(error: Exception, model: nn.Module) -> str:
-    """The innermost module that an exception went through."""
+    """The innermost module that an exception passed through."""
     names = {id(module): name for name, module in model.named_modules()}
     inside, trail = "", error.__traceback__
     while trail is not None:

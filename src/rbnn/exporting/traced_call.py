@@ -1,4 +1,4 @@
-"""One call of the traced model on its way into the draft."""
+"""One call of the traced model while it is added to the draft."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,13 +12,13 @@ from rbnn.exporting.draft import Array, Draft, TorchValue, picture_shape
 from rbnn.packed.operations import Operation, Shape
 
 Handler = Callable[..., Any]
-"""Takes a call and its arguments; gives the buffer of the result, or a list of buffers where torch gives several
+"""Takes a call and its arguments.  Returns the buffer of the result, or a list of buffers if torch returns several
 tensors."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A value of the network: the buffer that will hold it, and what torch has there."""
+    """A value of the network: its buffer, and torch's value."""
 
     buffer: str
     value: Tensor
@@ -31,13 +31,13 @@ class Call:
     draft: Draft
     name: str
     what: str
-    """The operation, for complaints: ``nn.GELU``, ``torch.roll``."""
+    """The operation, for error messages: ``nn.GELU``, ``torch.roll``."""
     where: str
     """The module."""
     line: str
-    """Of the user's code, where a function is called; empty for a module, which has a name."""
+    """The line of the user's code that calls a function; empty for a module, which has a name."""
     result: Any
-    """What torch gave: a tensor, or several."""
+    """The result in torch: a tensor, or several."""
     again: Callable[[Tensor], Tensor]
     """The same call on another tensor."""
 
@@ -46,7 +46,7 @@ class Call:
         return ExportError(f"{self.what} in {self.where!r}{line} cannot be packed: {why}")
 
     def part_giving(self, value: Tensor) -> "Call":
-        """The same call, of whose results only this one counts."""
+        """The same call, but only this one of its results counts."""
         return replace(self, result=value)
 
     def shape_of(self, value: Tensor) -> Shape:
@@ -66,8 +66,8 @@ class Call:
         shape: Shape | None = None,
         part: str = "",
     ) -> str:
-        """An operation that gives ``value``, by default the result of the call; with a ``shape``, something that torch
-        never has.  ``part`` tells operations of one call apart."""
+        """Write an operation whose result is ``value``, by default the result of the call; or, with a ``shape``, a
+        value that torch does not have.  ``part`` distinguishes the operations of one call."""
         operation = Operation(kind, self.name + part, inputs, {}, tensors or {}, attributes or {})
         if shape is not None:
             return self.draft.add(operation, shape)
@@ -75,7 +75,7 @@ class Call:
         return self.draft.add(operation, self.shape_of(value), TorchValue(value))
 
     def array(self, tensor: Tensor) -> Array:
-        """Numbers of the model, in double."""
+        """Constants of the model, in double."""
         if not bool(torch.isfinite(tensor).all()):
             raise self.fail("its values are not all finite")
         result: Array = tensor.detach().double().numpy()
@@ -83,6 +83,6 @@ class Call:
 
 
 def pair(value: int | tuple[int, ...] | list[int]) -> list[int]:
-    """torch's way to write one number for two."""
+    """Torch's way to write one number for both sides."""
     numbers = [int(each) for each in value] if isinstance(value, tuple | list) else [int(value)]
     return numbers * 2 if len(numbers) == 1 else numbers
