@@ -12,7 +12,7 @@
     ├── PackError                 a packed file that is missing, damaged, too new or not a packed file at all
     ├── InputError                an array that the network does not accept
     └── TrainingError             training cannot continue (a loss that is not finite, ranks that drifted apart)
-        └── LostWorker            a process that decodes pictures has died
+        └── LostWorker            a process that decodes images has died
 
 The command line prints the sentence and exits with code 2.
 """
@@ -84,4 +84,4 @@ class TrainingError(RbnnError):
 
 
 class LostWorker(TrainingError):
-    """A process that decodes pictures has died."""
+    """A process that decodes images has died."""

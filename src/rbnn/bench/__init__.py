@@ -1,1 +1,1 @@
-"""Our engine in a race with others, and with itself."""
+"""Benchmarks of our engine: against other engines, and of its kernels."""

@@ -14,7 +14,7 @@ LARGEST_SPREAD = 1.5
 
 
 def load_average() -> float | None:
-    """Processes that wanted to run, on average over the last minute.  None where the system does not count them."""
+    """The average number of processes that wanted to run in the last minute; None if the system does not count them."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):  # Windows has no such function

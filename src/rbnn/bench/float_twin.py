@@ -1,8 +1,8 @@
-"""The float twin of a packed network: the same layers with numbers in place of bits, as a graph of its own.
+"""The float twin of a packed network: a separate graph of the same layers, with numbers in place of bits.
 
-Binary convolutions become float ones with the weights ±1, signs are left out, and where only a sign followed a
-convolution (its threshold) stands what the sign was made from: acc − threshold, between −1 and 1.  Layers of whole
-numbers get float weights of the same size, and bytes are left out.
+Binary convolutions become float convolutions with the weights ±1, and signs are dropped.  If only a sign followed a
+convolution (its threshold), its input takes its place: acc − threshold, clamped to −1 … 1.  Integer layers get float
+weights of the same size, and bytes are dropped.
 """
 
 from dataclasses import replace
@@ -45,7 +45,7 @@ def without_bytes(graph: Graph) -> Graph:
 
 
 def _add_as_float(graph: Graph, operation: Operation, quantize: Operation) -> None:
-    """Σ w·(u − zero) with u = x·scale + shift, not rounded: where shift is zero, Σ (w·scale)·x."""
+    """Σ w·(u − zero) with u = x·scale + shift, not rounded; if shift is zero, Σ (w·scale)·x."""
     scale, shift = quantize.tensors["scale"], quantize.tensors["shift"]
     tensors = dict(operation.tensors)
     zero = tensors.pop("zero", np.zeros_like(shift))
@@ -65,7 +65,7 @@ class _Twin:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.same: dict[str, str] = {}
-        """Buffers of the packed graph that the twin does not have → the ones that hold their values."""
+        """Buffers of the packed graph that the twin does not have → the buffers with their values."""
         self.buffers = {graph.input.buffer: graph.buffers[graph.input.buffer]}
         self.operations: list[Operation] = []
         self.numbers: dict[int, NDArray[np.float32]] = {}
@@ -85,7 +85,7 @@ class _Twin:
             self.put(operation)
 
     def put(self, operation: Operation) -> None:
-        """The operation with its buffers as floats; whatever it writes is one buffer."""
+        """The operation with float buffers; all its outputs become one buffer."""
         first, *others = operation.outputs.values()
         self.same |= dict.fromkeys(others, first)
         self.buffers[first] = Buffer("float", self.graph.buffers[first].shape)

@@ -1,4 +1,4 @@
-"""How fast the kernels are: one binary convolution by itself, beside what the core could do at most."""
+"""The speed of the kernels: single binary convolutions, compared with the limit of the core."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7), (128, 32), (16, 32), (32, 16
 
 @dataclass(frozen=True)
 class Speed:
-    """One layer on one kind of kernels."""
+    """One layer with one set of kernels."""
 
     kernels: str
     channels: int
@@ -26,11 +26,11 @@ class Speed:
     gmacs: float
     """Multiply-adds per second, in 10⁹."""
     limit: float
-    """What xor + popcount reaches in registers alone on this core, same unit."""
+    """What xor + popcount achieve on this core in registers alone, in the same unit."""
 
     @property
     def share(self) -> float:
-        """Of the limit."""
+        """The share of the limit."""
         return self.gmacs / self.limit
 
 
@@ -64,7 +64,7 @@ def layer(channels: int, side: int) -> Graph:
 
 
 def measure(kernels: str, channels: int, side: int, limit: float, threads: int = 1, seconds: float = 0.2) -> Speed:
-    """The least time of a layer over about ``seconds``."""
+    """The best time of a layer within about ``seconds``."""
     session = Session(layer(channels, side), threads, kernels)
     image = np.random.default_rng(1).normal(size=(1, channels, side, side)).astype(np.float32)
     once = session.profile(image, repeats=3)[1][1]

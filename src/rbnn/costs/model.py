@@ -3,9 +3,9 @@
     binary layer       1 bit per weight and plane of signs, rounded up to whole bytes for each plane; 4 bytes per factor
                        of a position, and per scale that no affine can take
     batch norm         folded to one affine per channel, y = a·x + b: 8 bytes per channel
-    RPReLU             a slope, and a level for the signs behind it: 8 bytes per channel; its first shift goes into the
-                       affine before.  Where signs are taken around the mean of their picture, its second shift stays an
-                       affine: 12 bytes.  So it is in a float network
+    RPReLU             a slope, and a level for the signs after it: 8 bytes per channel; its first shift goes into the
+                       affine before it.  If signs are taken around the mean of their image, its second shift stays an
+                       affine: 12 bytes.  The same holds in a float network
     any other layer    4 bytes per parameter
 
 A method defines its binary layer in bits with ``binary_form``, for the export and for these counts.  M planes of the
@@ -14,8 +14,8 @@ folded into the affine of the following batch norm; without one, the layer has i
 prevent this folding, so all scales other than 1 remain.  What a method keeps for training (β, rotations, latent
 weights) is dropped at export.  A layer whose method has no binary form is deployed and counted as float.
 
-MACs are those of convolutions and linear layers for one example; a tap that falls on padding counts like any other, and
-a 1-bit MAC once for each pass.
+MACs are those of convolutions and linear layers for one example.  A tap on padding counts like any other, and a 1-bit
+MAC counts once for each pass.
 """
 
 from collections import Counter
@@ -43,38 +43,39 @@ _KEEP_AN_AFFINE_MOVABLE = (
     nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d,
     nn.AvgPool2d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
 )  # fmt: skip
-"""Between a binary layer and its batch norm these do no harm: the sign of a scale goes into the bits, and what is
-positive passes through maxima and means."""
+"""Modules that may stand between a binary layer and its batch norm: the sign of a scale goes into the bits, and
+positive factors pass through maxima and means."""
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One layer with parameters, as the forward pass met it."""
+    """One layer with parameters, as it occurred in the forward pass."""
 
     name: str
     kind: str
     """conv, linear, batch norm, or the name of the class."""
     bits: int
-    """Per weight, of one plane: 1 or 32."""
+    """Bits per weight in one plane: 1 or 32."""
     weight: tuple[int, ...]
-    """Shape of the weight; () where there is none."""
+    """Shape of the weight; () if there is none."""
     output: tuple[int, ...]
     """Shape of the output without the batch; () for a layer that was never called."""
     calls: int
-    """How often the forward pass calls it; 0 hides MACs (the weight is read by another module, or not at all)."""
+    """How often the forward pass calls it.  With 0 its MACs are unknown: another module reads its weight, or nothing
+    does."""
     parameters: int
-    """Without those of a method."""
+    """Without the parameters of a method."""
     binary_macs: int
-    """Of all passes."""
+    """The MACs of all passes."""
     float_macs: int
     bytes: int
-    """When deployed."""
+    """Bytes after deployment."""
     bit_bytes: int
-    """Of these, packed signs."""
+    """The part of these bytes that is packed signs."""
     position_bytes: int
-    """Of these, factors per position, and the box that makes XNOR-Net's K."""
+    """The part that is factors per position, and the box filter of XNOR-Net's K."""
     float_bytes: int
-    """Of the same layer in the float twin, deployed too: its batch norms are folded as well."""
+    """Bytes of the same layer in the deployed float twin, whose batch norms are folded too."""
 
 
 def _total(of: str) -> Any:
@@ -83,7 +84,7 @@ def _total(of: str) -> Any:
 
 @dataclass(frozen=True)
 class Costs:
-    """The layers in order of registration, and their totals."""
+    """The layers in the order of registration, and their totals."""
 
     layers: list[LayerCost] = field(default_factory=list)
     training_only: int = 0
@@ -108,9 +109,9 @@ class Costs:
         return float(self.binary_macs / macs) if macs else 0.0
 
     def float_parts(self) -> list[tuple[str, int, float]]:
-        """What keeps the network from being smaller: (name, bytes, share of all bytes) of what is not bits, largest
-        first.  All the affines and scales, of batch norms and of binary layers, are one part called ``affines``, all
-        factors per position another."""
+        """What prevents the network from being smaller: (name, bytes, share of all bytes) of everything that is not
+        bits, largest first.  All affines and scales, of batch norms and of binary layers, are one part called
+        ``affines``; all factors per position are another."""
         parts = Counter[str]()
         for layer in self.layers:
             if layer.bits == 1:
@@ -190,7 +191,7 @@ def _binary_form(layer: BinaryLayer) -> BinaryForm | None:
 
 
 def _position_factors(layer: BinaryLayer, form: BinaryForm) -> tuple[int, int]:
-    """Numbers of the learned map, and of the box that K is made with: one for all filters, but with groups one each."""
+    """The size of the learned map, and of the box filter of K: one for all filters, or one per group."""
     learned = 0 if form.positions is None else form.positions.size
     if not form.magnitudes:
         return learned, 0
@@ -199,7 +200,7 @@ def _position_factors(layer: BinaryLayer, form: BinaryForm) -> tuple[int, int]:
 
 
 def _scale_bytes(layer: BinaryLayer, form: BinaryForm, normed: bool) -> int:
-    """Scales of the passes, and the affine behind them if the layer has one of its own."""
+    """Bytes of the scales of the passes, and of the affine after them if the layer has its own."""
     filters = layer.weight.shape[0]
     if not form.mapped:
         passes = len(form.signs) * len(form.levels)
@@ -210,8 +211,9 @@ def _scale_bytes(layer: BinaryLayer, form: BinaryForm, normed: bool) -> int:
 
 
 def _training_only(layer: BinaryLayer, form: BinaryForm | None) -> int:
-    """Numbers of the method that inference does without: rotations are gone for good, scales go into the affines.  What
-    is learned stays where it is a map, which no scale goes past, or where each of several planes has its own."""
+    """Parameters of the method that inference does not need: rotations are dropped, and scales go into the affines.
+    Learned numbers stay if they are a map, which prevents the folding of scales, or if each of several planes has its
+    own."""
     learned, buffers = layer.method.parameters(), layer.method.buffers()
     stays = form is not None and (form.positions is not None or len(form.levels) > 1)
     gone = [*([] if stays else learned), *(each for each in buffers if each.is_floating_point())]
@@ -223,17 +225,17 @@ def _packed_bytes(bits: int) -> int:
 
 
 def _is_batch_norm(module: nn.Module) -> TypeGuard[_BatchNorm]:
-    """One that folds: without running statistics it is no fixed affine."""
+    """Whether it can be folded: without running statistics it is not a fixed affine."""
     return isinstance(module, _BatchNorm) and module.running_mean is not None
 
 
 def _is_atom(module: nn.Module) -> bool:
-    """Whatever lies inside (a method, a parametrization of the weight) is a part of this layer."""
+    """Whether everything inside (a method, a parametrization of the weight) is a part of this layer."""
     return isinstance(module, _ConvNd | nn.Linear)
 
 
 def _rows(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Every module with parameters of its own, or a batch norm, in order of registration."""
+    """Every module with its own parameters, or a batch norm, in order of registration."""
     rows: list[tuple[str, nn.Module]] = []
     inside: tuple[str, ...] = ()
     for name, module in model.named_modules():
@@ -247,7 +249,7 @@ def _rows(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _own_parameters(module: nn.Module) -> list[Tensor]:
-    if _is_atom(module):  # by attribute: a parametrized weight is no parameter any more
+    if _is_atom(module):  # by attribute, because a parametrized weight is no longer a parameter
         return [t for t in (module.weight, module.bias) if isinstance(t, Tensor)]
     return list(module.parameters(recurse=False))
 
@@ -261,7 +263,7 @@ class _Call:
     positions: int = 0
     """How often the whole weight is used: outputs per filter, over all calls."""
     normed: bool = True
-    """Every output of it goes to a batch norm."""
+    """Whether all its outputs go to a batch norm."""
 
 
 def _run(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> dict[nn.Module, _Call]:
@@ -269,7 +271,7 @@ def _run(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> dict[n
     if not all(isinstance(x, Tensor) and x.dim() > 0 and len(x) > 0 for x in inputs):
         raise ConfigError("example_input must be a batch of at least one example, or a tuple of such batches")
     calls: dict[nn.Module, _Call] = {}
-    waiting: dict[int, tuple[Tensor, nn.Module]] = {}  # outputs that no batch norm has taken; held, so that ids last
+    waiting: dict[int, tuple[Tensor, nn.Module]] = {}  # outputs that no batch norm has read; kept alive for their ids
 
     def called(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         given = args[0] if args else kwargs.get("input")

@@ -13,32 +13,32 @@ from rbnn.packed.operations import Operation
 from rbnn.packed.session import Session
 
 MOST_REPEATS, LONGEST_PROFILE = 50, 5.0
-"""Times, and seconds, about: a large network is run less often."""
+"""The approximate number of repetitions and seconds of a profile; a large network runs less often."""
 CLOCK = 1e-9
-"""Seconds that the clock can tell apart: nothing takes less."""
+"""The resolution of the clock in seconds: nothing counts as shorter."""
 
 
 @dataclass(frozen=True)
 class OperationCosts:
-    """One operation, for one picture."""
+    """One operation, for one image."""
 
     name: str
     kind: str
     bits: int
-    """Of a weight; 0 where there are none."""
+    """Bits per weight; 0 if there are none."""
     weight: tuple[int, ...]
     """O, C (of one group), kh, kw."""
     output: tuple[int, int, int]
     """Channels, height, width."""
     binary_macs: int
     float_macs: int
-    """All multiply-adds that are not of bits."""
+    """All multiply-adds except those of bits."""
     bytes: int
-    """Tensors in the file; one that several operations share counts for the first."""
+    """Bytes of its tensors in the file; a tensor that several operations share counts for the first one."""
     bit_bytes: int
-    """Of these, packed signs."""
+    """The part of these bytes that is packed signs."""
     float_bytes: int
-    """The same in the float twin: 4 bytes for each weight."""
+    """Bytes in the float twin: 4 for each weight."""
     seconds: float
     """The minimum of several runs."""
 
@@ -59,7 +59,7 @@ class PackedCosts:
     operations: list[OperationCosts]
     file_bytes: int
     centred: frozenset[str]
-    """Operations that subtract the mean of each picture."""
+    """Operations that subtract the mean of each image."""
 
     def total(self, what: str) -> Any:
         """The sum of a field over all operations."""
@@ -67,7 +67,7 @@ class PackedCosts:
 
     @cached_property
     def seconds(self) -> float:
-        """Of all operations."""
+        """The time of all operations."""
         return float(self.total("seconds"))
 
     def share_of_time(self, operations: Sequence[OperationCosts]) -> float:

@@ -1,4 +1,4 @@
-"""External files: checksums, archives and downloads that are complete or not there at all."""
+"""External files: checksums, archives, and downloads that are complete or absent."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10
 CHUNK = 1 << 20
 LARGEST_FILE = 1 << 30
-"""None of the published archives comes near it."""
+"""No published archive comes near this size."""
 
 # What the standard library raises for a damaged .gz or .tar.
 BROKEN_ARCHIVE = (tarfile.TarError, EOFError, zlib.error, OSError)

@@ -31,8 +31,8 @@ class _DType:
 class _Array:
     """Stands in for numpy.ndarray and its rebuilding function; becomes an array of bytes or an error."""
 
-    # Every stand-in is a class with __setstate__ and __slots__: the BUILD instruction then has nothing to
-    # write to but an instance, and a hostile pickle cannot leave a changed stand-in behind.
+    # Every stand-in is a class with __setstate__ and __slots__.  The BUILD instruction can then write only to an
+    # instance, and a hostile pickle cannot leave a changed stand-in behind.
     __slots__ = ("values",)
 
     def __init__(self, *arguments: object) -> None:

@@ -21,8 +21,8 @@ def load(directory: Path | None, split: Split) -> ImageSet:
     except ImportError as error:
         raise DataError("digits needs scikit-learn, which is not installed: pip install scikit-learn") from error
     found = load_digits()
-    # Every fifth picture in order of class is for testing: stratified, and the same on every machine for ever
-    # because no random generator is asked.
+    # Every fifth image, ordered by class, is for testing.  The split is stratified, and it is the same on every
+    # machine, because it uses no random generator.
     for_test = np.zeros(len(found.target), bool)
     for_test[np.argsort(found.target, kind="stable")[::5]] = True
     chosen = for_test if split == "test" else ~for_test

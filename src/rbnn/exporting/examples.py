@@ -16,7 +16,7 @@ Example = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Examples:
-    """Arguments of a forward pass: floats on the CPU, at least two pictures each."""
+    """Arguments of a forward pass: floats on the CPU, at least two images each."""
 
     tensors: list[Tensor]
     names: list[str]

@@ -25,7 +25,7 @@ LARGEST_SIDE = 2048
 
 
 def factor_pair(n: int) -> tuple[int, int]:
-    """``(n1, n2)`` with ``n1·n2 = n``, ``n1 ≤ n2`` and n1 as close to √n as can be."""
+    """``(n1, n2)`` with ``n1·n2 = n``, ``n1 ≤ n2`` and n1 as close to √n as possible."""
     n1 = next(d for d in range(isqrt(n), 0, -1) if n % d == 0)
     return n1, n // n1
 
@@ -45,7 +45,7 @@ def random_orthogonal(n: int, generator: torch.Generator | None = None) -> Tenso
     q: Tensor
     r: Tensor
     q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator))
-    # Q comes column by column; file formats take contiguous tensors alone.
+    # Q is stored column by column; file formats take only contiguous tensors.
     return (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).float().contiguous()
 
 

@@ -1,1 +1,1 @@
-"""Packed networks: operations and their rules, the file, the oracle, the engine at work.  NumPy, no torch."""
+"""Packed networks: operations and their rules, the file, the oracle, the engine.  NumPy, no torch."""

@@ -1,4 +1,4 @@
-"""What the attributes of a packed network's operations may be."""
+"""The rules for the attributes of operations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ ACTIVATIONS = {
     "elu": 1, "selu": 0, "gelu": 0, "gelu_tanh": 0, "silu": 0, "softplus": 2, "tanh": 0, "hardsigmoid": 0, "mish": 0,
     "exp": 0, "power": 1,
 }  # fmt: skip
-"""Name → how many numbers it takes."""
+"""The number of parameters of each activation."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Attribute:
 
 
 def is_whole(value: Any, low: int, high: int) -> bool:
-    """Whether a whole number from ``low`` to ``high``."""
+    """Whether it is an integer from ``low`` to ``high``."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def is_number(value: Any) -> bool:
-    """Whether a number that float32 holds."""
+    """Whether it is a number that float32 can represent."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 3e38
 
 

@@ -16,15 +16,16 @@ LEAST_WORK = 1 << 24
 BLOCK = 64
 """Output channels that a binary convolution computes at once."""
 RESIZE_TAPS = 16
-"""Pixels that one is made of, at most."""
+"""The largest number of input pixels that an output pixel is made of."""
 FUNCTIONS = {"softmax": 32, "standardize": 4, "activation": 16}
-"""What a value costs where it is more than one multiply-add."""
+"""The cost of a value, for operations that cost more than one multiply-add per value."""
 ENVIRONMENT = "RBNN_MOST_WORK"
 """The environment variable with another limit."""
 
 
 def work(graph: Graph) -> int:
-    """Multiply-adds of convolutions, taps of pools, values of everything else, for one picture of a checked graph."""
+    """Multiply-adds of convolutions, taps of pools, and values of all other operations, for one image of a checked
+    graph."""
     return sum(max(_of_operation(each, graph.buffers), LEAST_WORK) for each in graph.operations)
 
 
@@ -58,7 +59,7 @@ def _of_operation(operation: Operation, buffers: Mapping[str, Buffer]) -> int:
         channels = weight.shape[3]
         if operation.kind == "binary_conv":
             channels *= 8
-            if groups > 1:  # each computes whole blocks
+            if groups > 1:  # each group computes whole blocks
                 pixels, outputs = written // len(weight), len(weight) // groups
                 written = pixels * groups * -(-outputs // BLOCK) * BLOCK
         return written * int(weight.shape[1] * weight.shape[2] * channels)

@@ -10,13 +10,14 @@ from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
 
 NEAR_TIE = 4e-6
-"""A sign may differ where |x − threshold| is at most this times max|x| of the picture."""
+"""A sign may differ if |x − threshold| is at most this times max|x| of the image."""
 
 FLOAT_DIFFERENCE = 5e-5
-"""Largest difference of a float value, times max|x| of the picture: sums in another order, affines folded."""
+"""Largest difference of a float value, relative to max|x| of the image: sums are in another order, and affines are
+folded."""
 
 ANSWER_DIFFERENCE = 1e-3
-"""Largest difference of an answer for a picture none of whose signs differ, times its largest value or 1."""
+"""Largest difference of an output for an image in which no sign differs, relative to its largest value or 1."""
 
 AVERAGES = ("mean", "avg_pool", "adaptive_avg_pool")
 FLOAT_STEP = 2.0**-24
@@ -30,7 +31,7 @@ class Compared:
     name: str
     kind: str
     difference: float
-    """Largest difference of its float values, relative to the largest value of the picture."""
+    """Largest difference of its float values, relative to the largest value of the image."""
     signs: int
     near_ties: int
     """Number of signs that differ, each with a value within rounding of the threshold."""
@@ -49,7 +50,7 @@ class Comparison:
 
 
 def average_rounds(graph: Graph, operation: Operation) -> float:
-    """How much an average in float32 may differ from the exact one, relative to the largest value."""
+    """How far an average in float32 may be from the exact one, relative to the largest value."""
     if operation.kind not in AVERAGES:
         return 0.0
     before, after = graph.buffers[operation.inputs["x"]].shape, graph.buffers[operation.outputs["float"]].shape
@@ -58,13 +59,13 @@ def average_rounds(graph: Graph, operation: Operation) -> float:
 
 
 def leaves(answer: Any) -> list[NDArray[Any]]:
-    """The arrays of an answer, in order."""
+    """The arrays of an output, in order."""
     if isinstance(answer, np.ndarray):
         return [answer]
     return [each for part in (answer.values() if isinstance(answer, dict) else answer) for each in leaves(part)]
 
 
 def answer_differences(wanted: NDArray[Any], got: NDArray[Any]) -> NDArray[Any]:
-    """By how much the answer to each picture differs, relative to its largest value or 1."""
+    """The difference of the output for each image, relative to its largest value or 1."""
     wanted, got = (each.reshape(len(each), -1).astype(np.float64) for each in (wanted, got))
     return np.asarray(np.abs(wanted - got).max(1) / np.maximum(np.abs(wanted).max(1), 1))

@@ -12,7 +12,7 @@ from rbnn.packed.session import Session
 def evaluate(
     session: Session, tests: ImageSet | FolderSet, mean: Sequence[float], std: Sequence[float], batch_size: int
 ) -> dict[str, float]:
-    """Top-1 and top-5 accuracy in percent, on pictures normalised by ``mean`` and ``std``."""
+    """Top-1 and top-5 accuracy in percent, on images normalised by ``mean`` and ``std``."""
     hit1 = hit5 = 0
     for first, pictures in _pictures(tests, session.input_shape[1], batch_size):
         labels = tests.labels[first : first + len(pictures)]
@@ -24,7 +24,7 @@ def evaluate(
 
 
 def _pictures(tests: ImageSet | FolderSet, side: int, batch_size: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """Where each batch begins, and its pictures as validation sees them; fewer than asked for where they are large."""
+    """The start of each batch, and its images as in validation; batches of large images are smaller."""
     batch_size = preprocess.at_once(batch_size, side, tests.channels)
     for first in range(0, len(tests), batch_size):
         if isinstance(tests, ImageSet):

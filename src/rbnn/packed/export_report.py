@@ -11,7 +11,7 @@ from rbnn.text import plural
 
 @dataclass(frozen=True, repr=False)
 class ExportReport:
-    """A network that was written and compared with what it was made from."""
+    """The result of an export: the written network, compared with its source."""
 
     path: Path
     bytes: int
@@ -19,7 +19,7 @@ class ExportReport:
     binary_layers: int
     float_layers: int
     layers: list[Compared]
-    """Every operation that has a counterpart there, in the order of execution."""
+    """Every operation that has a counterpart in the source, in the order of execution."""
     images: int
     """Number of images that were compared."""
     signs: int
@@ -35,7 +35,7 @@ class ExportReport:
     changed_by_int8: int | None
     """Number of images whose class changed because float layers are int8; None without int8 layers."""
     beside: str = "torch"
-    """What it was made from and compared with."""
+    """What the network was made from and compared with."""
 
     @classmethod
     def of(

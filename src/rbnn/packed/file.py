@@ -1,6 +1,6 @@
-"""The ``.rbnn`` file: a safetensors container with the graph as JSON in it (docs/format.md).
+"""The ``.rbnn`` file: a safetensors container with the graph as JSON (docs/format.md).
 
-Nothing in a file is executed, and nothing is trusted: a file that is not exactly right gives a PackError.
+Nothing in a file is executed, and nothing is trusted: any deviation from the format raises a PackError.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ LARGEST_FILE = 4 << 30
 LARGEST_GRAPH = 1 << 24
 """In characters, for the decompressed graph and list of tensors: tens of thousands of operations."""
 MOST_SIDES = 4
-"""Of a tensor."""
+"""Dimensions of a tensor."""
 NOT_ONE = "not a packed network, or only a part of one: copy or export it again"
 
 
@@ -48,7 +48,7 @@ def write(graph: Graph, path: str | Path) -> None:
 
 def encode(text: str, tensors: Mapping[str, NDArray[Any]]) -> bytes:
     """A file of the current version; the same network gives the same bytes."""
-    # The widest numbers first, so that all lie where their size divides their place.
+    # The widest types come first, so that every tensor is aligned to its element size.
     ordered = sorted(tensors.items(), key=lambda item: -item[1].itemsize)
     letters = {np.dtype(kind): letter for letter, kind in DTYPES.items()}
     listed = {name: [letters[array.dtype], *array.shape] for name, array in ordered}
@@ -113,7 +113,7 @@ def parse(data: bytes) -> Graph:
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """Of a container that was found to be right."""
+    """The metadata of a valid container."""
     (length,) = struct.unpack("<Q", data[:8])
     metadata: dict[str, str] = _json(data[8 : 8 + length]).get("__metadata__", {})
     return metadata
@@ -199,7 +199,7 @@ def _dtype(name: str, dtype: Any) -> np.dtype[Any]:
 
 
 def _tensor(name: str, dtype: str, shape: list[int], data: bytearray | memoryview) -> NDArray[Any]:
-    """``dtype`` as safetensors names it."""
+    """``dtype`` is the name in safetensors."""
     try:
         return np.frombuffer(data, _dtype(name, dtype)).reshape(shape)
     except ValueError:

@@ -20,7 +20,7 @@ def find_net(net: Path) -> Path:
     try:
         path.lstat()
     except FileNotFoundError:
-        if path.suffix != SUFFIX:  # or its reader says so
+        if path.suffix != SUFFIX:  # otherwise its reader reports the error
             nearest = get_close_matches(str(net), pretrained.names(), n=1)
             hint = f"did you mean {nearest[0]}? " if nearest else ""
             raise CheckpointError(
@@ -28,7 +28,7 @@ def find_net(net: Path) -> Path:
                 "`rbnn models --pretrained` lists the pretrained networks"
             ) from None
     except (OSError, ValueError):
-        pass  # whoever reads it says what is wrong
+        pass  # the reader will report what is wrong
     return path
 
 

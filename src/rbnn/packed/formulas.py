@@ -1,4 +1,4 @@
-"""The oracle's formulas for operations that are more than moving values and adding them up.
+"""The oracle's formulas for operations that do more than move and add values.
 
 Arrays are (images, height, width, channels); sums and functions are computed in double and rounded once.
 """
@@ -79,7 +79,7 @@ _SMOOTH: dict[str, Callable[..., Array]] = {
 }
 
 
-# Over some axes
+# Operations along axes
 
 
 def _axes(over: str) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ def softmax(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 
 def standardize(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    """(x − mean)/√(variance + eps), each group of channels by itself."""
+    """(x − mean)/√(variance + eps), for each group of channels separately."""
     images, height, width, channels = x.shape
     groups, eps = attributes.get("groups", 1), np.float64(np.float32(attributes["eps"]))
     apart = x.reshape(images, height, width, groups, channels // groups).astype(np.float64)
@@ -114,7 +114,7 @@ def standardize(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 
 def local_norm(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    """x / (k + alpha · mean of x² over ``window`` channels)^beta; channels that are not there count as 0."""
+    """x / (k + alpha · mean of x² over ``window`` channels)^beta; missing channels count as 0."""
     window, (alpha, beta, k) = attributes["window"], (
         np.float64(np.float32(attributes[role])) for role in ("alpha", "beta", "k")
     )  # fmt: skip
@@ -133,7 +133,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def resize(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    """Each side by itself: rows first, then columns; between them values are double."""
+    """Each side separately: rows first, then columns.  Values in between are double."""
     scale = attributes.get("scale", (None, None))
     rows, columns = (
         taps(before, after, attributes["mode"], attributes.get("align", False), factor)
@@ -144,8 +144,8 @@ def resize(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 
 def taps(side: int, count: int, mode: str, align: bool, scale: float | None) -> list[tuple[Array, Array]]:
-    """For each of ``count`` output pixels the input pixels that it is made of, and their weights."""
-    if mode in ("nearest", "nearest_exact"):  # in float32, as torch has it: which pixel is nearest must not differ
+    """For each of ``count`` output pixels, the input pixels that it is made of, and their weights."""
+    if mode in ("nearest", "nearest_exact"):  # in float32, as in torch, so that the nearest pixel is the same
         half = np.float32(0.5 if mode == "nearest_exact" else 0)
         index = np.floor((np.arange(count, dtype=np.float32) + half) * _step(side, count, scale)).astype(np.int64)
         return [(np.minimum(index, side - 1), np.ones(count))]
@@ -164,7 +164,8 @@ def taps(side: int, count: int, mode: str, align: bool, scale: float | None) -> 
 
 
 def positions(side: int, count: int, align: bool, scale: float | None) -> Array:
-    """Where, among the input pixels, each output pixel of an interpolation is; some beyond the first or the last."""
+    """The position of each output pixel of an interpolation among the input pixels; some are beyond the first or the
+    last."""
     places = np.arange(count)
     if align:
         return np.asarray(places * ((side - 1) / (count - 1) if count > 1 else 0.0))
@@ -176,12 +177,12 @@ def _step(side: int, count: int, scale: float | None) -> np.float32:
 
 
 def _inner(t: Array) -> Array:
-    """Of bicubic interpolation, the weight of a pixel that is less than one away."""
+    """Bicubic interpolation: the weight of a pixel at a distance below one."""
     return np.asarray(((CUBIC + 2) * t - (CUBIC + 3)) * t * t + 1)
 
 
 def _outer(t: Array) -> Array:
-    """And of one that is less than two away."""
+    """The weight of a pixel at a distance from one to two."""
     return np.asarray(((CUBIC * t - 5 * CUBIC) * t + 8 * CUBIC) * t - 4 * CUBIC)
 
 

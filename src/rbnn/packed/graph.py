@@ -45,7 +45,7 @@ class Input:
     std: tuple[float, ...] = ()
     classes: tuple[str, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
-    """Of a network with several inputs: its arguments, in order, and the buffer of each; the first is ``buffer``."""
+    """For a network with several inputs: its arguments, in order, and the buffer of each; the first is ``buffer``."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +57,24 @@ class Graph:
     buffers: dict[str, Buffer]
     operations: list[Operation]
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Of answers that are no vector and no picture, by buffer: the sides of one, in torch's order."""
+    """The shapes, in torch's order, of outputs that are neither vectors nor images, by buffer."""
     free: Free | None = None
-    """Where the network takes pictures of other sizes too."""
+    """How sizes may vary, if the network also takes images of other sizes."""
 
     @property
     def inputs(self) -> list[str]:
-        """The buffers that the network takes, in the order of its arguments."""
+        """The input buffers of the network, in the order of its arguments."""
         return list(self.input.names.values()) or [self.input.buffer]
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, int, int]]:
-        """Channels, height and width of each input, by its name; ``images`` where there is one alone."""
+        """Channels, height and width of each input, by name; a single input is called ``images``."""
         buffers = self.input.names or {"images": self.input.buffer}
         shapes = {name: self.buffers[buffer].shape for name, buffer in buffers.items()}
         return {name: (channels, height, width) for name, (height, width, channels) in shapes.items()}
 
     def only_input(self, who: str) -> str:
-        """The network's input; ConfigError where it has several, which ``who`` does not take."""
+        """The only input of the network.  Raises ConfigError if there are several, which ``who`` does not take."""
         if self.input.names:
             names = shorten(", ".join(self.input.names), LONGEST_QUOTE)
             raise ConfigError(f"the network takes {len(self.inputs)} inputs ({names}), and {who}: use rbnn.Session")
@@ -86,17 +86,17 @@ class Graph:
         return list(dict.fromkeys(answer_buffers(self.output)))
 
     def only_output(self, who: str) -> str:
-        """The network's output; ConfigError if it has several, which ``who`` does not take."""
+        """The only output of the network.  Raises ConfigError if there are several, which ``who`` does not take."""
         if not isinstance(self.output, str):
             raise ConfigError(f"the network has {len(self.outputs)} outputs, but {who}: use rbnn.Session")
         return self.output
 
     def answered(self, planes: Callable[[str], NDArray[Any]]) -> Any:
-        """The answer from its buffers, each (N, C, H, W): vectors are (N, C), lists are tuples."""
+        """The output from its buffers, each (N, C, H, W): vectors are (N, C), lists are tuples."""
         return _arranged(self.output, planes, self.shapes)
 
     def at(self, height: int, width: int) -> "Graph":
-        """The same network for pictures of this size; PackError where it does not take them."""
+        """The same network for images of this size.  Raises PackError if it does not take them."""
         own = self.buffers[self.input.buffer]
         if (height, width) == own.shape[:2]:
             return self
@@ -126,7 +126,7 @@ class Graph:
         return made
 
     def _shapes_of_answers(self, buffers: dict[str, Buffer]) -> dict[str, tuple[int, ...]]:
-        """Where the buffers are these.  A map stays one, even of a single pixel."""
+        """The shapes for these buffers.  A map stays a map, even with a single pixel."""
         pixel = {
             name: (buffers[name].shape[2], 1, 1)
             for name in self.outputs
@@ -137,8 +137,7 @@ class Graph:
 
     @property
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """Each array once, by the name that it has in a file: that of the first operation that holds it, and its role
-        there."""
+        """Each array once, by its name in a file: the name of the first operation that has it, and its role there."""
         found: dict[str, NDArray[Any]] = {}
         seen: set[int] = set()
         for operation in self.operations:
@@ -214,8 +213,8 @@ def answer_buffers(answer: Answer) -> list[str]:
     return [name for each in (answer if isinstance(answer, list) else answer.values()) for name in answer_buffers(each)]
 
 
-# Not a function inside of another one: such a function refers to itself, and what it has seen stays until the garbage
-# collector comes.
+# Not a nested function: it would refer to itself, and what it has seen would stay in memory until the next garbage
+# collection.
 def _arranged(answer: Answer, planes: Callable[[str], NDArray[Any]], shapes: dict[str, tuple[int, ...]]) -> Any:
     if isinstance(answer, list):
         return tuple(_arranged(each, planes, shapes) for each in answer)

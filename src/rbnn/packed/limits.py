@@ -10,11 +10,11 @@ LARGEST_PADDING = 1024
 LARGEST_INT8_TAPS = 1 << 16
 """255 · 128 · 2¹⁶ < 2³¹: the sum of an int8 convolution is exact."""
 LARGEST_FLOAT_TAPS = 1 << 24
-"""So many signs add up to a float that is exact."""
+"""A sum of this many signs is exact in float32."""
 
 MOST_SIDES = 8
-"""Of a picture that is taken apart to be put together in another order."""
+"""Dimensions of an array that is permuted."""
 LARGEST_SCALE = 1e4
-"""Of a picture that is resized."""
+"""The largest factor of a resize."""
 SMALLEST_EPS = 1e-12
-"""Added to a variance: that of a picture of one colour is rounding alone."""
+"""The smallest number that is added to a variance: the variance of an image of one colour is only rounding."""

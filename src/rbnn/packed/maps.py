@@ -14,7 +14,7 @@ from rbnn.packed.graph import unused
 
 LONGEST_NAME = 80
 MOST_CLASSES = 256
-"""That a pixel of a PNG tells apart."""
+"""The number of classes that a pixel of a PNG can distinguish."""
 
 
 def named(answer: Any, name: str = "") -> Iterator[tuple[str, NDArray[np.float32]]]:
@@ -28,8 +28,8 @@ def named(answer: Any, name: str = "") -> Iterator[tuple[str, NDArray[np.float32
 
 
 def save(answer: Any, directory: Path, stem: str) -> list[Path]:
-    """``STEM.npz`` with every array of the answer to one picture, and ``STEM.NAME.png`` for each map (1, C, H, W) of
-    two to 256 channels: the number of the largest, a colour for each."""
+    """Write ``STEM.npz`` with every array of the output for one image, and ``STEM.NAME.png`` for each map (1, C, H, W)
+    of two to 256 channels: the index of the largest channel, with a colour for each."""
     arrays: dict[str, NDArray[np.float32]] = {}
     for name, array in named(answer):
         arrays[unused(_plain(name), arrays)] = array
@@ -50,7 +50,7 @@ def _plain(name: str) -> str:
 
 
 def _png(classes: NDArray[np.uint8]) -> bytes:
-    from PIL import Image  # it takes time to import
+    from PIL import Image  # slow to import
 
     picture = Image.fromarray(classes)
     picture.putpalette(_palette().reshape(-1).tolist())
@@ -60,7 +60,8 @@ def _png(classes: NDArray[np.uint8]) -> bytes:
 
 
 def _palette() -> NDArray[np.uint8]:
-    """Class 0 is black, the others differ from those before: bits of the number, spread over the colours."""
+    """Class 0 is black, and each other colour differs from those before: the bits of the number, spread over the
+    channels."""
     numbers = np.arange(MOST_CLASSES)
     colours = np.zeros((MOST_CLASSES, 3), np.uint8)
     for bit in range(8):

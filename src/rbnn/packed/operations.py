@@ -61,7 +61,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Kind:
-    """Roles of an operation: buffers → their type, tensors → their dtypes (``?``: optional), attributes."""
+    """The roles of an operation: buffers with their types, tensors with their dtypes (``?``: optional), attributes."""
 
     inputs: dict[str, str]
     outputs: dict[str, str]
@@ -171,7 +171,7 @@ KINDS: dict[str, Kind] = {
 
 
 def check(site: Site, written: set[str]) -> None:
-    """Raises PackError unless the operation is valid at its place; ``written`` are the buffers so far."""
+    """Raise PackError unless the operation is valid at its place.  ``written`` contains the buffers written so far."""
     operation = site.operation
     if operation.kind not in KINDS:
         raise site.fail(f"unknown kind, expected one of {', '.join(KINDS)}")

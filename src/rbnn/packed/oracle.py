@@ -1,6 +1,6 @@
 """The oracle: every operation of a packed network in NumPy, written to be obviously right.
 
-Pictures are (images, height, width, channels); signs are ±1 in float32, bytes are uint8.  Definitions: docs/format.md.
+Arrays are (images, height, width, channels); signs are ±1 in float32, bytes are uint8.  Definitions: docs/format.md.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ def run(graph: Graph, images: Array | Sequence[Array]) -> Any:
 
 
 def run_all(graph: Graph, images: Array | Sequence[Array]) -> dict[str, Array]:
-    """Every buffer of the network, by name, for ``images`` (N, C, H, W).  InputError where a value is larger than a
-    float holds, or all of them together than the memory should."""
+    """Every buffer of the network, by name, for ``images`` (N, C, H, W).  Raises InputError if a value exceeds the
+    range of floats, or if all values together need too much memory."""
     arrays = [images] if isinstance(images, np.ndarray) else images
     count = len(arrays[0])
     values = count * sum(prod(buffer.shape) for buffer in graph.buffers.values())
@@ -57,7 +57,7 @@ def run_all(graph: Graph, images: Array | Sequence[Array]) -> dict[str, Array]:
 def run_operation(
     operation: Operation, inputs: Inputs, declared: dict[str, tuple[int, int, int]], images: int
 ) -> dict[str, Array]:
-    """What one operation writes, by role."""
+    """The outputs of one operation, by role."""
     kind, tensors, attributes = operation.kind, operation.tensors, operation.attributes
     if kind in _CONVOLUTIONS:
         return finish(_CONVOLUTIONS[kind](inputs["x"], tensors, attributes), inputs, tensors, attributes)
@@ -91,7 +91,7 @@ def unpack(bits: Array, channels: int) -> Array:
 def _windows(
     x: Array, attributes: dict[str, Any], fill: float, default_stride: tuple[int, int] = (1, 1)
 ) -> list[Array]:
-    """The picture that each tap of the kernel sees, (N, H', W', C), row by row."""
+    """The image that each tap of the kernel sees, (N, H', W', C), row by row."""
     (kh, kw), (sh, sw) = attributes["kernel"], attributes.get("stride", default_stride)
     (ph, pw), (dh, dw) = attributes.get("padding", (0, 0)), attributes.get("dilation", (1, 1))
     ceil = attributes.get("ceil", False)
@@ -109,7 +109,7 @@ def _count(side: int, kernel: int, stride: int, padding: int, dilation: int, cei
     """Positions of a kernel along one side."""
     rest = side + 2 * padding - dilation * (kernel - 1) - 1
     count = rest // stride + 1
-    # As in torch: the last window of a ceiled pool starts inside the picture or its left padding.
+    # As in torch, with rounding up the last window starts inside the image or its left padding.
     return count + (ceil and rest % stride > 0 and count * stride < side + padding)
 
 
@@ -124,7 +124,7 @@ def float_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 
 def binary_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    """Whole numbers: padded taps are 0 (or −1), so the plain sum of products is the definition."""
+    """Integers: padded taps are 0 (or −1), so the plain sum of products is the definition."""
     groups = attributes.get("groups", 1)
     weight = unpack(tensors["weight"], x.shape[3] // groups).astype(np.int64)
     parts = []
@@ -136,7 +136,7 @@ def binary_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 
 def int8_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    """Σ w·u − Σ w·zero over the taps inside the picture: the first in whole numbers, the second in double."""
+    """Σ w·u − Σ w·zero over the taps inside the image: the first sum in integers, the second in double."""
     taps = tensors["weight"].astype(np.int64).reshape(len(tensors["weight"]), -1, x.shape[3])
     zero = np.broadcast_to(tensors.get("zero", np.float32(0)).astype(np.float64), x.shape)
     whole = sum(seen @ taps[:, tap].T for tap, seen in enumerate(_windows(x.astype(np.int64), attributes, 0)))
@@ -145,13 +145,13 @@ def int8_conv(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 
 def quantize(x: Array, tensors: Inputs) -> Array:
-    """x·scale + shift, each step rounded to float32, then to the nearest whole number (of two, the even one)."""
+    """x·scale + shift, with each step rounded to float32, then to the nearest integer (ties to even)."""
     rounded: Array = np.rint(x * tensors["scale"] + tensors["shift"])
     return rounded.clip(0, 255).astype(np.uint8)
 
 
 def finish(total: Array, inputs: Inputs, tensors: Inputs, attributes: dict[str, Any]) -> dict[str, Array]:
-    """acc·scale + shift, + residual, activation, sign: each step rounded to float32."""
+    """acc·scale + shift, + residual, activation, sign, with each step rounded to float32."""
     if "threshold" in tensors:
         return {"bits": sign(total - tensors["threshold"].astype(np.int64))}
     v = total.astype(np.float32)
@@ -185,7 +185,7 @@ def max_pool(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
 
 
 def avg_pool(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
-    """``count_padding`` counts padding as pixels of 0; what a ceiled window sees beyond never counts."""
+    """``count_padding`` counts padding as pixels of 0.  What a window sees beyond the padding never counts."""
     ph, pw = attributes.get("padding", (0, 0))
     counts = np.pad(
         np.ones_like(x, np.float64), ((0, 0), (ph, ph), (pw, pw), (0, 0)),
@@ -194,7 +194,7 @@ def avg_pool(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     values = np.sum(_windows(x.astype(np.float64), attributes, 0.0, attributes["kernel"]), 0)
     unpadded = attributes | {"padding": (0, 0), "ceil": False}
     (kh, kw), (sh, sw) = attributes["kernel"], attributes.get("stride", attributes["kernel"])
-    # Padding is in the picture already; room for ceiled windows, then cut to the windows that there are.
+    # The image is already padded.  Make room for windows that extend beyond it, then keep only the existing windows.
     grown = np.pad(counts, ((0, 0), (0, kh + sh), (0, kw + sw), (0, 0)))
     count = np.sum(_windows(grown, unpadded, 0.0, attributes["kernel"]), 0)
     return np.asarray(values / count[:, : values.shape[1], : values.shape[2]])
@@ -225,7 +225,7 @@ def reshape(x: Array, order: str, shape: tuple[int, int, int]) -> Array:
 
 
 def permute(x: Array, attributes: dict[str, Any], shape: tuple[int, int, int]) -> Array:
-    """The values as they lie in memory, taken as an array of other sides, whose axes change their order."""
+    """The values in memory order, taken as an array with other dimensions, whose axes are permuted."""
     apart = x.reshape(len(x), *attributes["sides"])
     return apart.transpose(0, *(1 + each for each in attributes["order"])).reshape(len(x), *shape)
 

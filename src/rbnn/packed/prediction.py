@@ -58,12 +58,12 @@ class Prediction:
 
     @property
     def index(self) -> int:
-        """Its number."""
+        """The number of the most likely class."""
         return self.top(1)[0].index
 
     @property
     def probability(self) -> float:
-        """Its probability."""
+        """The probability of the most likely class."""
         return self.top(1)[0].probability
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ def predictions(
     graph: Graph, answer: Callable[[NDArray[np.float32]], NDArray[np.float32]], pictures: Sequence[Picture], called: str
 ) -> Iterator[Prediction]:
     """The classes of each image.  ``answer`` runs the network, ``called`` is its name in error messages."""
-    from rbnn.data import preprocess  # it brings Pillow, which takes time to import
+    from rbnn.data import preprocess  # imports Pillow, which is slow
 
     graph.only_input("a prediction is made from one picture")
     _classifies(graph, called)
@@ -97,8 +97,8 @@ def predictions(
 
 
 def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]:
-    """A picture as the network takes it: (C, H, W).  What a network with free sizes does not classify keeps its own
-    size, or gets the nearest one that the network takes."""
+    """An image as the network takes it: (C, H, W).  For a network with free sizes that does not classify, the image
+    keeps its size or gets the nearest size that the network takes."""
     height, width, channels = graph.buffers[graph.only_input("a picture is one")].shape
     free = graph.free is not None and not classifies(graph)
     if isinstance(source, np.ndarray) and source.dtype != np.uint8:
@@ -127,7 +127,7 @@ def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]
 
 
 def _nearest_size(graph: Graph, height: int, width: int) -> tuple[int, int]:
-    """The size that the network takes which is nearest to this one: by its steps, else by its strides."""
+    """The nearest size that the network takes: by its steps, otherwise by its strides."""
     assert graph.free is not None
     own = graph.buffers[graph.input.buffer].shape
     refused = ""
@@ -160,7 +160,7 @@ def one_input(shape: tuple[int, int, int]) -> str:
 
 
 def picture_side(graph: Graph, called: object) -> int:
-    """The side of the square pictures that a classifying network takes."""
+    """The side of the square images that a classifying network takes."""
     graph.only_input("pictures come one at a time")
     side = _square_side(graph, called)
     _classifies(graph, called)

@@ -52,8 +52,8 @@ def path(name: str) -> Path:
 
 
 def norms(name: str) -> Path:
-    """Mean and variance of what the batch norms of the network called ``name`` see in its training pictures:
-    safetensors with `mean` and `var`, one norm after the other."""
+    """The file with the mean and variance of the inputs of each batch norm on the training images: safetensors with
+    `mean` and `var`, all norms concatenated."""
     return path(name).with_suffix(".norms")
 
 

@@ -1,4 +1,4 @@
-"""The shape that each operation of a packed network gives; PackError where it gives none."""
+"""The output shape of each operation of a packed network; PackError if its inputs or attributes do not fit."""
 
 from math import prod
 

@@ -12,12 +12,12 @@ from rbnn.packed.limits import LARGEST_BUFFER
 from rbnn.text import quoted, shorten
 
 Shape: TypeAlias = tuple[int, int, int]
-"""Height, width, channels of one picture."""
+"""Height, width and channels of one image."""
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A picture that lives while the network runs: float32 values, signs as bits, or bytes from 0 to 255."""
+    """A value of the running network, for one image: float32, signs as bits, or bytes from 0 to 255."""
 
     type: Literal["float", "bits", "bytes"]
     shape: Shape
@@ -25,8 +25,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Follows:
-    """A number that follows from the size of the picture: ⌊side · times / over⌋ + plus, with the side of a buffer, or
-    several of its sides multiplied."""
+    """A number that follows from the image size: ⌊side · times / over⌋ + plus, where ``side`` is a side of a buffer, or
+    a product of several of its sides."""
 
     buffer: str
     axes: str
@@ -36,21 +36,22 @@ class Follows:
     plus: int = 0
 
     def value(self, shape: Shape) -> int:
-        """The number where the buffer has this shape."""
+        """The number if the buffer has this shape."""
         side = prod(shape["hwc".index(axis)] for axis in self.axes)
         return int(side * self.times // self.over) + self.plus
 
 
 Number: TypeAlias = int | Follows
-"""One that is the same for every size of the picture, or one that follows from it."""
+"""A number that is the same for every image size, or one that follows from it."""
 
 
 @dataclass(eq=False)
 class Operation:
     """One step of a network.  ``inputs`` and ``outputs`` name buffers, ``tensors`` are arrays, each by its role.
 
-    The only form that an operation has in Python.  In a draft of an export, arrays are still in double, signs ±1, and
-    rules rewrite it; in a ``Graph`` they are what the file holds.  Operations that share an array hold the same object.
+    This is the only form of an operation in Python.  In a draft of an export, arrays are still in double, signs are ±1,
+    and rules rewrite them; in a ``Graph`` they are as in the file.  Operations that share an array refer to the same
+    object.
     """
 
     kind: str
@@ -60,7 +61,7 @@ class Operation:
     tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
     follows: dict[str, list[Number]] = field(default_factory=dict)
-    """Attributes that follow from the size of the picture, where that is free (``rbnn.packed.sizes``)."""
+    """Attributes that follow from the image size, if that is free (``rbnn.packed.sizes``)."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Site:
         return self.buffers[getattr(self.operation, side)[role]].shape
 
     def tensor_shape(self, role: str, *expected: int) -> None:
-        """The tensor, if there is one, has this shape."""
+        """Check that the tensor, if it exists, has this shape."""
         if role in self.operation.tensors:
             shape = self.operation.tensors[role].shape
             if shape != expected:
@@ -92,7 +93,7 @@ class Site:
         return self.operation.attributes.get(attribute, default)
 
     def window(self, shape: Shape, *, pool: bool = False) -> tuple[int, int]:
-        """Height and width after a kernel has passed over ``shape``."""
+        """Height and width after a kernel has moved over ``shape``."""
         sides, kernel, padding = [], self.operation.attributes["kernel"], self.get("padding", (0, 0))
         stride, dilation = self.get("stride", kernel if pool else (1, 1)), self.get("dilation", (1, 1))
         for side, k, s, p, d in zip(shape[:2], kernel, stride, padding, dilation, strict=True):
@@ -103,7 +104,7 @@ class Site:
                 raise self.fail(f"a kernel that reaches over {reach} does not fit into {side} + 2·{p}")
             rest = side + 2 * p - reach
             count = rest // s + 1
-            # torch: the last window of a ceiled pool must start inside the picture or its left padding.
+            # As in torch, with rounding up the last window must start inside the image or its left padding.
             if self.get("ceil", False) and rest % s and count * s < side + p:
                 count += 1
             if pool and not _all_see_something(side, k, s, p, d, count):
@@ -115,12 +116,12 @@ class Site:
 
 
 def _all_see_something(side: int, kernel: int, stride: int, padding: int, dilation: int, count: int) -> bool:
-    """Whether each of ``count`` positions of a kernel has a tap inside the picture."""
+    """Whether each of ``count`` positions of a kernel has a tap inside the image."""
 
     def sees(start: int) -> bool:
-        first = max(-(-(padding - start) // dilation), 0)  # taps before this one lie in the padding
+        first = max(-(-(padding - start) // dilation), 0)  # taps before this one are in the padding
         return first < kernel and start + first * dilation < padding + side
 
-    # Only positions that begin in the padding can step over the picture, and those that begin behind it are the last.
+    # Only positions that begin in the padding can skip the image, and positions that begin after it are the last ones.
     in_padding = min(count, -(-padding // stride))
     return all(sees(i * stride) for i in range(in_padding)) and sees((count - 1) * stride)

@@ -1,8 +1,8 @@
-"""A network for pictures of other sizes than the one that it was traced with: what each operation is there.
+"""A network for images of other sizes than the one that it was traced with: its operations at such a size.
 
-Shapes are derived, by the rules that check them.  What cannot be derived, because an attribute holds a number of pixels
-(the size of ``resize``, the end of ``slice``, the shape that ``reshape`` gives), the file says how to compute: each
-such number follows from the sides of a buffer.
+Shapes are derived by the rules that check them.  Attributes that contain a number of pixels (the size of ``resize``,
+the end of ``slice``, the shape of ``reshape``) cannot be derived.  The file says how to compute them: each such number
+follows from the sides of a buffer.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -16,7 +16,7 @@ from rbnn.packed.site import Follows, Number
 from rbnn.text import quoted
 
 SHAPE = "shape"
-"""Among the numbers that follow: height, width and channels of the output, where nothing else says them."""
+"""The key for height, width and channels of the output, if nothing else determines them."""
 
 ROLES: dict[str, tuple[str, ...]] = {
     "resize": ("size",),
@@ -31,29 +31,29 @@ ROLES: dict[str, tuple[str, ...]] = {
 """Which numbers of which kinds may follow from the size."""
 
 AXES = ("h", "w", "c", "hw", "hc", "wc", "hwc")
-"""Sides of a buffer that numbers follow from."""
+"""The sides of a buffer that numbers may follow from."""
 
 
 @dataclass(frozen=True)
 class Free:
-    """That heights and widths are free."""
+    """Height and width are free."""
 
     steps: tuple[int, int]
-    """Height and width may differ from the network's own by multiples of these; 0: they are fixed."""
+    """Height and width may differ from the network's own by multiples of these; 0 means fixed."""
     shapes: dict[str, list[Number]] = field(default_factory=dict)
-    """``Graph.shapes``, where they follow from the size."""
+    """The entries of ``Graph.shapes`` that follow from the size."""
 
 
 def evaluated(given: list[Number], buffers: Mapping[str, Buffer]) -> list[int]:
-    """What they are where the buffers have these shapes."""
+    """The values of these numbers if the buffers have these shapes."""
     return [each if isinstance(each, int) else each.value(buffers[each.buffer].shape) for each in given]
 
 
 def derived(
     operation: Operation, buffers: Mapping[str, Buffer], before: Mapping[str, Buffer]
 ) -> tuple[Operation, Shape]:
-    """The operation where its inputs have the shapes of ``buffers``, and the shape that it gives.  ``before``: the
-    buffers of the network's own size."""
+    """The operation for inputs with the shapes in ``buffers``, and its output shape.  ``before`` has the buffers of the
+    network's own size."""
     values = {role: evaluated(given, buffers) for role, given in operation.follows.items()}
     written = next(iter(operation.outputs.values()))
     height, width, channels = values.pop(SHAPE, before[written].shape)
@@ -66,7 +66,7 @@ def derived(
 
 
 def strides(operations: list[Operation], buffers: Mapping[str, Buffer], image: str) -> tuple[int, int]:
-    """How many pixels of the picture one step of the coarsest map is: sizes that differ by multiples of it differ by
+    """How many pixels of the image one step of the coarsest map is.  Sizes that differ by multiples of it differ by
     whole pixels everywhere."""
     found = {image: (1, 1)}
     most = 1, 1
@@ -102,7 +102,7 @@ def check_free(free: Free) -> None:
 
 
 def check_follows(site: Site, written: Container[str]) -> None:
-    """Raises PackError unless the numbers that follow from the size are those that the operation has."""
+    """Raise PackError unless the numbers that follow from the size are those of the operation."""
     operation = site.operation
     for role, given in operation.follows.items():
         if role not in ROLES.get(operation.kind, ()):
@@ -113,7 +113,7 @@ def check_follows(site: Site, written: Container[str]) -> None:
 
 
 def wrong(given: list[Number], have: Sequence[int], known: Container[str], buffers: Mapping[str, Buffer]) -> str:
-    """Why ``have`` does not follow as ``given`` says from ``known`` buffers; empty where it does."""
+    """Why ``have`` does not follow from ``known`` buffers as ``given`` says; empty if it does."""
     for each in given:
         if isinstance(each, Follows) and not (
             each.buffer in known
@@ -135,7 +135,7 @@ def in_steps(steps: tuple[int, int], size: tuple[int, int], own: Shape) -> bool:
 
 
 def in_words(steps: tuple[int, int], height: int, width: int) -> str:
-    """Which sizes a network takes that has this one."""
+    """Describe the sizes that a network of this size takes."""
     if steps == (1, 1):
         return "any height and width"
     high, wide = (_sides(step, side) for step, side in zip(steps, (height, width), strict=True))

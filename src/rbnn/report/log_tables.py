@@ -7,7 +7,7 @@ from typing import Any
 from rbnn.report.analysed import Analysed
 
 OF_LAYERS = "angle", "error", "flips", "epoch_flips", "alpha"
-"""Measures of the log that every binary layer has, or no one: given as the mean of the layers."""
+"""Measures in the log that all binary layers have, or none: given as the mean of the layers."""
 OF_EPOCH = "lr", "loss", "train_top1", "test_loss", "top1", "top5", "images_per_second"
 
 EPOCH = "run", "epoch", *OF_EPOCH, *OF_LAYERS
@@ -15,7 +15,7 @@ LAYER = "run", "layer", "cosine", "angle", "relative_error", "error", "flips", "
 
 
 def epoch_rows(runs: Sequence[Analysed]) -> list[tuple[Any, ...]]:
-    """A row for each epoch, empty where the log has no such number."""
+    """A row for each epoch; cells without a number in the log are empty."""
     rows = []
     for each in runs:
         for entry in each.run.epochs:

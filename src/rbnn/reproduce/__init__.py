@@ -1,1 +1,1 @@
-"""The paper's tables: their rows as training runs, run side by side, and our numbers beside the paper's."""
+"""The paper's tables: their rows as training runs, several at a time, and our numbers next to the paper's."""

@@ -1,7 +1,7 @@
-"""What stands in the paper's tables: rows, their networks and methods, and the accuracies that the paper prints.
+"""The paper's tables: rows, their networks and methods, and the accuracies that the paper prints.
 
-A row's ``options`` are what makes it this row.  Every other option of its method has its default, which is what the
-method's paper and its authors' runs do, but those in ``OURS``.
+The ``options`` of a row define it.  Every other option of its method has its default, which follows the method's paper
+and its authors' runs, except for those in ``OURS``.
 """
 
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ OURS: dict[str, dict[str, Any]] = {"xnor-net": {"gradient": "sgd"}}
 """Where our rows differ from a method's paper: XNOR-Net's gradient is that of a public PyTorch version."""
 
 OF_A_PART = {"rotation": ("cycles", "rotate_until"), "alpha": ("beta_start", "beta_decay")}
-"""Options that mean nothing where the part is switched off."""
+"""Options that have no meaning if the part is switched off."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A system of a table."""
+    """One row of a table."""
 
     name: str
     model: str
@@ -32,8 +32,8 @@ class Row:
     options: dict[str, Any] = field(default_factory=dict)
 
     def all_options(self, more: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-        """Every option of the row's method.  ``more`` holds for RBNN; what makes the row stays, and options of a part
-        that the row does not have keep their defaults, so that it is the same run with and without them."""
+        """Every option of the row's method.  ``more`` applies to RBNN.  Options that define the row stay, and options
+        of a part that the row does not have keep their defaults, so that it is the same run with and without them."""
         idle = [key for part, keys in OF_A_PART.items() if self.options.get(part) == "none" for key in keys]
         meant = OURS.get(self.method, {}) | (more if self.method == "rbnn" else {})
         return defaults | {key: value for key, value in meant.items() if key not in idle} | self.options
@@ -52,7 +52,7 @@ class PaperTable:
     rows: tuple[Row, ...]
 
     def chosen(self, names: tuple[str, ...]) -> list[Row]:
-        """The rows called so, in the table's order; all of them for no names."""
+        """The rows with these names, in the order of the table; all rows if no name is given."""
         known = {row.name: row for row in self.rows}
         for name in names:
             if name not in known:
@@ -61,7 +61,7 @@ class PaperTable:
 
 
 def _named(model: str, short: str, *rows: tuple[Any, ...]) -> tuple[Row, ...]:
-    """Rows of one network, called METHOD-NETWORK: (method, top1, top5, options)."""
+    """Rows of one network, named METHOD-NETWORK: (method, top1, top5, options)."""
     made = []
     for method, top1, *more in rows:
         top5, options = (*more, None, None)[:2]
@@ -86,7 +86,7 @@ _TABLES = (
             *_named("resnet20", "resnet20", ("rbnn", 86.5)),
             *_named("resnet20-bireal", "resnet20-bireal", ("ir-net", 86.5), ("rbnn", 87.8)),
             *_named("vgg-small", "vgg-small", ("float", 91.7), ("lab", 87.7), ("xnor-net", 89.8), ("bnn", 89.9)),
-            # IR-Net's exponents for VGG-small are −1 to 1, for ResNet-20 −3 to 1.
+            # IR-Net's exponents are −1 to 1 for VGG-small and −3 to 1 for ResNet-20.
             *_named("vgg-small", "vgg-small", ("rad", 90.0), ("ir-net", 90.4, None, {"t_min": -1.0}), ("rbnn", 91.3)),
         ),
     ),
@@ -127,12 +127,13 @@ _TABLES = (
             _bireal("B+T", 86.6, rotation="none", alpha="none"),
             _bireal("B+T+R", 87.1, alpha="none"),
             _bireal("B+T+R+A", 87.8),
-            # Other readings of R: rotated before the first epoch alone, and with the release's gradient of the weight.
+            # Other readings of R: rotated only before the first epoch, and with the release's gradient of the weight.
             _bireal("B+R-once", None, alpha="none", estimator="ste", rotate_until=0.0),
             _bireal("B+T+R-once", None, alpha="none", rotate_until=0.0),
             _bireal("B+T+R+A-once", None, rotate_until=0.0),
             _bireal("B+T+R+A-release", None, gradient="release"),
-            # The paper calls B "binarization using XNOR-Net"; B above is RBNN without its parts, this XNOR-Net itself.
+            # The paper calls B "binarization using XNOR-Net".  B above is RBNN without its parts; this is XNOR-Net
+            # itself.
             _bireal("xnor-net", None, method="xnor-net"),
             _bireal("ir-net", 86.5, method="ir-net"),
         ),
@@ -150,7 +151,7 @@ def find_table(name: str) -> PaperTable:
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """Options for all RBNN rows say how a part works; which parts a row has is not theirs to change."""
+    """Options for all RBNN rows change how a part works.  They cannot change which parts a row has."""
     for key, value in options.items():
         if key == "estimator" or (key in PARTS and value == "none"):
             raise ConfigError(f"{key} = {value!r} would turn a row into another row: choose rows with --rows instead")

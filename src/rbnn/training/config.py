@@ -317,5 +317,6 @@ def as_toml(config: TrainConfig) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    """JSON's strings, numbers and booleans are TOML's too, but for one control character that TOML wants escaped."""
+    """JSON's strings, numbers and booleans are also valid in TOML, except for one control character that TOML wants
+    escaped."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

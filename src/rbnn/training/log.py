@@ -71,13 +71,13 @@ def _check(entry: dict[str, Any], path: Path) -> None:
 def _is_number(value: Any) -> bool:
     try:
         return type(value) in (int, float) and abs(float(value)) <= LARGEST_NUMBER  # NaN is not
-    except OverflowError:  # a whole number beyond any float
+    except OverflowError:  # an integer beyond the range of floats
         return False
 
 
 class RunLog:
-    """Appends epochs from ``first_epoch`` on to what the run has ``logged`` before; of that and of what the file holds
-    later epochs are dropped."""
+    """Appends epochs from ``first_epoch`` on to those that the run has ``logged`` before.  Later epochs in either are
+    dropped."""
 
     def __init__(self, directory: Path, logged: list[dict[str, Any]], first_epoch: int, config: TrainConfig) -> None:
         self.path = directory / LOG
@@ -88,7 +88,7 @@ class RunLog:
             self._events = _tensorboard(directory, first_epoch, config)
 
     def add(self, entry: dict[str, Any], latent: dict[str, Tensor]) -> None:
-        """An epoch, and the weights behind the signs at its end, by layer."""
+        """Add an epoch, and the latent weights at its end, by layer."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
             file.flush()
@@ -109,7 +109,7 @@ class RunLog:
 
     @contextmanager
     def _naming_the_directory(self) -> Iterator[None]:
-        """TensorBoard's errors do not tell where there is no room."""
+        """TensorBoard's errors do not name the directory of a full disk."""
         try:
             yield
         except OSError as error:
@@ -117,7 +117,7 @@ class RunLog:
 
 
 def _tensorboard(directory: Path, first_epoch: int, config: TrainConfig) -> Any:
-    """A writer of TensorBoard events, or None where tensorboard is not installed."""
+    """A writer of TensorBoard events, or None if tensorboard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
@@ -127,7 +127,7 @@ def _tensorboard(directory: Path, first_epoch: int, config: TrainConfig) -> Any:
     table = as_table(config)
     table |= {f"options.{key}": value for key, value in table.pop("options").items()}
     table["imports"] = " ".join(table["imports"])
-    # Not events.add_hparams: it would make a directory for a run of its own inside this one.
+    # Not events.add_hparams, which would create a directory for a separate run inside this one.
     experiment, session, _ = hparams(table, {"run/top1": None})  # type: ignore[no-untyped-call]
     for summary in (experiment, session):
         events.file_writer.add_summary(summary)  # type: ignore[attr-defined]
@@ -135,7 +135,8 @@ def _tensorboard(directory: Path, first_epoch: int, config: TrainConfig) -> Any:
 
 
 def _scalars(entry: dict[str, Any]) -> list[tuple[str, float]]:
-    """TensorBoard groups curves by what stands before the slash: one group per measure, one curve per layer."""
+    """TensorBoard groups curves by the part of the name before the slash: one group per measure, one curve per
+    layer."""
     scalars = [(f"run/{key}", value) for key, value in entry.items() if isinstance(value, float)]
     for layer, measures in entry["layers"].items():
         scalars += [(f"{key}/{layer}", value) for key, value in measures.items()]

@@ -1,1 +1,1 @@
-"""A packed network in the words of other engines and formats: no torch."""
+"""Packed networks in other engines and formats.  No torch."""

@@ -1,6 +1,6 @@
-"""What another engine or format must know: the primitives that a translation is put together from.
+"""The interface of another engine or format: the primitives that a translation is composed of.
 
-Pictures are N×C×H×W.
+Images are N×C×H×W.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Window:
-    """How a kernel passes over a picture; pairs are (height, width)."""
+    """How a kernel moves over an image; pairs are (height, width)."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -27,7 +27,7 @@ class Window:
     dilation: tuple[int, int]
     ceil: bool
     end: tuple[int, int]
-    """Padding below and on the right: ``padding``, or more where a ceiled window sees beyond it."""
+    """Padding below and on the right: ``padding``, or more if a window extends beyond it."""
 
     @classmethod
     def of(cls, operation: Operation, graph: Graph) -> "Window":
@@ -46,42 +46,42 @@ class Window:
 
     @classmethod
     def plain(cls, kernel: tuple[int, int], stride: tuple[int, int]) -> "Window":
-        """Without padding."""
+        """A window without padding."""
         return cls(kernel, stride, (0, 0), (1, 1), False, (0, 0))
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Weights (O, C, kh, kw), float32 or int8, each filter times its scale."""
+    """Weights (O, C, kh, kw), float32 or int8, and a scale for each filter."""
 
     values: Array
     scale: Array | None = None
 
     @property
     def numbers(self) -> Array:
-        """As float32, with the scale in them, as every engine would fold it."""
+        """The weights as float32, multiplied by the scale, as every engine would fold it."""
         numbers = self.values.astype(np.float32)
         return np.ascontiguousarray(numbers if self.scale is None else numbers * self.scale[:, None, None, None])
 
 
 class Builder(Protocol[V]):
-    """The primitives of an engine.  ``V`` is its handle of a value."""
+    """The primitives of an engine.  ``V`` is its handle for a value."""
 
     layer: str
-    """The operation that is being translated, for those who name things."""
+    """The operation that is being translated, for builders that name things."""
 
     def constant(self, array: Array) -> V: ...
     def picture(self, array: Array) -> V:
-        """The constant (1, C, H, W), most of whose rows and columns are the same."""
+        """A constant (1, C, H, W), most of whose rows and columns are the same."""
         ...
 
     def repeat(self, picture: Array) -> V:
-        """The same picture, (1, C, H, W), for each of the batch."""
+        """The same image, (1, C, H, W), for each image of the batch."""
         ...
 
     def conv(self, x: V, filters: Filters, bias: Array | None, window: Window, groups: int) -> V: ...
     def linear(self, x: V, filters: Filters, bias: Array | None) -> V:
-        """(N, C, 1, 1) → (N, O, 1, 1), filters of one tap"""
+        """(N, C, 1, 1) → (N, O, 1, 1), with filters of one tap"""
         ...
 
     def add(self, a: V, b: V) -> V: ...
@@ -91,11 +91,11 @@ class Builder(Protocol[V]):
     def maximum(self, a: V, b: V) -> V: ...
     def minimum(self, a: V, b: V) -> V: ...
     def matmul(self, a: V, b: V) -> V:
-        """Of each channel the product of two matrices, height × width."""
+        """The product of two matrices, height × width, for each channel."""
         ...
 
     def activation(self, x: V, name: str, numbers: Sequence[float], slope: Array | None) -> V:
-        """Any of the format's."""
+        """Any activation of the format."""
         ...
 
     def softmax(self, x: V, axis: int, log: bool) -> V: ...
@@ -110,41 +110,41 @@ class Builder(Protocol[V]):
     def max_pool(self, x: V, window: Window) -> V: ...
     def avg_pool(self, x: V, window: Window, count_padding: bool) -> V: ...
     def reduce(self, x: V, how: str, axes: tuple[int, ...]) -> V:
-        """``how`` is mean, sum, max or min; the axes stay with length 1."""
+        """``how`` is mean, sum, max or min; the axes keep length 1."""
         ...
 
     def concat(self, values: Sequence[V], axis: int) -> V: ...
     def reshape(self, x: V, shape: tuple[int, ...]) -> V:
-        """Each picture of the batch."""
+        """Reshape each image of the batch."""
         ...
 
     def transpose(self, x: V, axes: tuple[int, ...]) -> V: ...
     def slice(self, x: V, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> V:
-        """Channels, rows and columns."""
+        """Slice channels, rows and columns."""
         ...
 
     def gather(self, x: V, places: Array, axis: int) -> V:
-        """Rows (or columns) of x, by their numbers."""
+        """Rows (or columns) of x, by index."""
         ...
 
     def resize(self, x: V, size: tuple[int, int], mode: str, align: bool, scale: tuple[float, float] | None) -> V:
-        """``mode`` is nearest by whole factors, bilinear or bicubic, as torch has them; ``scale``: the factors, where
-        they are not those of the sizes."""
+        """``mode`` is nearest by integer factors, bilinear or bicubic, as in torch.  ``scale`` has the factors if they
+        do not follow from the sizes."""
         ...
 
     def pad(self, x: V, before: Sequence[int], after: Sequence[int], value: float) -> V: ...
     def border(self, x: V, before: Sequence[int], after: Sequence[int], mode: str) -> V:
-        """Pads rows and columns; ``mode`` is reflect or replicate."""
+        """Pad rows and columns; ``mode`` is reflect or replicate."""
         ...
 
     def round_to_bytes(self, x: V) -> V:
-        """The nearest whole numbers (of two as near, the even one) within 0 … 255."""
+        """The nearest integers (ties to even) within 0 … 255."""
         ...
 
     def binarize(self, x: V, level: Array) -> V:
-        """What ``binary_conv`` takes: whether x is above the level of its channel, (1, C, 1, 1)."""
+        """The input of ``binary_conv``: whether x is above the level of its channel, (1, C, 1, 1)."""
         ...
 
     def binary_conv(self, x: V, weight: Array, window: Window, pad: int, groups: int) -> V:
-        """Whole numbers: weights ±1, (O, C/groups, kh, kw); padded taps count as ``pad``."""
+        """Integers: weights are ±1, (O, C/groups, kh, kw); padded taps count as ``pad``."""
         ...

@@ -1,4 +1,4 @@
-"""Activations in the operators of ONNX; those that opset 18 lacks are put together from others."""
+"""Activations in the operators of ONNX.  Those that opset 18 lacks are composed of others."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ PLAIN = {
     "exp": "Exp",
 }  # fmt: skip
 LARGE = 20.0
-"""ln(1 + eˣ) is x in float32."""
+"""From here on, ln(1 + eˣ) equals x in float32."""
 
 
 def activation(nodes: "Nodes", x: str, name: str, numbers: Sequence[float], slope: Array | None) -> str:
@@ -42,7 +42,7 @@ def activation(nodes: "Nodes", x: str, name: str, numbers: Sequence[float], slop
 
 
 def _softplus(nodes: "Nodes", x: str, beta: float, threshold: float) -> str:
-    """ln(1 + exp(beta·x))/beta, above the threshold x."""
+    """ln(1 + exp(beta·x))/beta; x above the threshold."""
     scaled = x if beta == 1 else nodes.node("Mul", x, nodes.number(beta))
     y = nodes.node("Softplus", scaled)
     if beta != 1:

@@ -1,4 +1,4 @@
-"""An ONNX model against the packed network, operation by operation, each fed the values that the engine has there."""
+"""Compare an ONNX model with the packed network, operation by operation, each with the engine's values as its input."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 def compare(graph: Graph, network: OnnxNetwork, images: Array) -> Comparison:
-    """Raises ExportError at the first operation that differs by more than rounding."""
+    """Raise ExportError at the first operation that differs by more than rounding."""
     session = Session(graph)
     wanted, answers = session.trace(images, {}), dict(zip(network.answers, leaves(session(images)), strict=True))
     compared = by_operation(graph, network, images, wanted)
@@ -39,7 +39,7 @@ def compare(graph: Graph, network: OnnxNetwork, images: Array) -> Comparison:
 
 
 def by_operation(graph: Graph, network: OnnxNetwork, images: Array, wanted: dict[str, Array]) -> list[Compared]:
-    """Each operation of the model fed ``wanted``, the buffers of the packed network as (N, H, W, C)."""
+    """Run each operation of the model on ``wanted``, the buffers of the packed network as (N, H, W, C)."""
     wanted = wanted | {graph.input.buffer: images.transpose(0, 2, 3, 1)}
     model = _cut(network, graph)
     given = {f"{GIVEN}{network.values[name]}": _nchw(wanted[name]) for name in network.values}
@@ -52,7 +52,7 @@ GIVEN = "given "
 
 
 def _cut(network: OnnxNetwork, graph: Graph) -> "onnx.ModelProto":
-    """The model, but whoever reads the value of a buffer gets one that is given; and what was made is an answer."""
+    """The model, in which readers of a buffer get a given value, and the computed value becomes an output."""
     model = standard(network.model)
     cuts = set(network.values.values())
     read = set()
@@ -71,7 +71,7 @@ def _described(name: str, shape: tuple[int, int, int]) -> Any:
 
 
 def _answer_with(model: "onnx.ModelProto", values: set[str]) -> None:
-    """These too."""
+    """Add these values to the outputs."""
     made = {name for node in model.graph.node for name in node.output} - {each.name for each in model.graph.output}
     model.graph.output.extend(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in sorted(values & made)
@@ -79,7 +79,7 @@ def _answer_with(model: "onnx.ModelProto", values: set[str]) -> None:
 
 
 def standard(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """A copy in which `BipolarQuant` is what it means in standard operators: scale where x ≥ 0, else −scale."""
+    """A copy in which standard operators replace `BipolarQuant`: scale if x ≥ 0, otherwise −scale."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     del copy.graph.node[:]
@@ -106,17 +106,17 @@ def _in_standard_operators(node: Any) -> Iterator[Any]:
 
 
 def run(model: "onnx.ModelProto", feeds: dict[str, Array]) -> dict[str, Array]:
-    """What ONNX Runtime answers, by name; ExportError where it does not run the model."""
+    """The outputs of ONNX Runtime, by name.  Raises ExportError if it does not run the model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what is wrong is said below
+    options.log_severity_level = 4  # errors are reported below
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         names = [each.name for each in session.get_outputs()]
         return dict(zip(names, session.run(names, feeds), strict=True))
-    except Exception as reason:  # its exceptions have no class in common
+    except Exception as reason:  # its exceptions have no common class
         said = " ".join(str(reason).split())
         raise ExportError(f"ONNX Runtime does not run the model: {shorten(said, 300)}") from None
 
@@ -137,7 +137,7 @@ def _operation(
     difference, signs, near_ties = 0.0, 0, 0
     for name in names:
         right = _nchw(wanted[name])
-        got = seen[values[name]].reshape(right.shape)  # answers have other shapes
+        got = seen[values[name]].reshape(right.shape)  # outputs have other shapes
         if name in network.before_sign:
             signs += right.size
             near_ties += _near_ties(operation, network.before_sign[name], right != got, seen)
@@ -151,12 +151,11 @@ def _operation(
 FUNCTIONS = (
     "sigmoid", "elu", "selu", "gelu", "gelu_tanh", "silu", "softplus", "tanh", "hardsigmoid", "mish",
 )  # fmt: skip
-"""Activations that ONNX Runtime has right to the last place of 1, also where they are nearly 0."""
+"""Activations that ONNX Runtime computes with an absolute error below the last digit of 1, even near 0."""
 
 
 def _least(operation: Operation, inputs: dict[str, Array]) -> Array:
-    """A difference is measured by the largest value of the answer or by this, whichever is more: where large values
-    may cancel each other, by theirs."""
+    """The smallest reference for relative differences.  If large values may cancel, it is their size."""
     if operation.kind in ("mean", "reduce", "resize"):
         return _largest(inputs["x"])
     if operation.kind == "matmul":
@@ -191,9 +190,9 @@ def _near_ties(operation: Operation, before: tuple[str, Array], differ: Array, s
 def _whole(
     network: OnnxNetwork, images: Array, wanted: dict[str, Array], answers: dict[str, Array]
 ) -> tuple[int, float]:
-    """Pictures in which a sign differs when the model runs by itself, and the largest difference of the others."""
+    """Images in which a sign differs when the model runs on its own, and the largest difference of the others."""
     model = standard(network.model)
-    got = run(model, {IMAGE: images})  # before signs are answers too: an engine may merge less then
+    got = run(model, {IMAGE: images})  # before signs become outputs too, because then an engine may merge less
     signs = {name: network.values[name] for name in network.before_sign}
     _answer_with(model, set(signs.values()))
     seen = run(model, {IMAGE: images})

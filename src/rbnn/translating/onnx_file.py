@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from rbnn.translating.onnx_model import OnnxNetwork
 
 PICTURES = 4
-"""Compared on, where none are given."""
+"""The number of images to compare on, if none are given."""
 
 
 def export_onnx(net: "str | Path | Session", path: str | Path, *, qonnx: bool = False) -> ExportReport:
-    """Writes a trained network as an ONNX file and says what came of it.
+    """Write a trained network as an ONNX file and return a report of the comparison.
 
-    ``net`` is a pretrained network's name, a packed file (.rbnn), a run directory, a checkpoint or a `Session`.  The
-    file takes ``image``, normalised pictures (N, C, H, W) with any N, and gives ``answer``.  It has standard operators
-    of opset 18, and the signs of weights as one bit each.  Several answers are called as the network calls them, or
-    ``answer.0``, ``answer.1``, … where it gives a tuple.  With ``qonnx`` signs are QONNX's `BipolarQuant`, which FINN
-    and hls4ml read.  What `Session` knows of pictures and classes stands in the file's metadata.
+    ``net`` is the name of a pretrained network, a packed file (.rbnn), a run directory, a checkpoint or a `Session`.
+    The input of the file is ``image``, normalised images (N, C, H, W) with any N, and its output is ``answer``.  It has
+    standard operators of opset 18, and the signs of weights as one bit each.  Several outputs have the names that the
+    network gives them, or ``answer.0``, ``answer.1``, … for a tuple.  With ``qonnx``, signs are QONNX's
+    `BipolarQuant`, which FINN and hls4ml read.  What `Session` knows about images and classes is in the file's
+    metadata.
 
-    The model is checked by onnx, run by ONNX Runtime and compared with the packed network, operation by operation,
-    before anything is written; a difference that rounding does not explain is an ExportError that names the layer.
+    Before anything is written, onnx checks the model, and ONNX Runtime runs it for a comparison with the packed
+    network, operation by operation.  A difference that rounding does not explain raises an ExportError that names the
+    layer.
     """
     from rbnn.importing.opened import load
 
@@ -50,7 +52,7 @@ def need_packages() -> None:
 
 
 def write(graph: Graph, path: str | Path, images: NDArray[np.float32], *, qonnx: bool = False) -> ExportReport:
-    """The graph as an ONNX file, compared on ``images`` (N, C, H, W)."""
+    """Write the graph as an ONNX file, after comparing it on ``images`` (N, C, H, W)."""
     import onnx
 
     from rbnn.translating.onnx_check import compare, standard
@@ -71,7 +73,7 @@ def write(graph: Graph, path: str | Path, images: NDArray[np.float32], *, qonnx:
 
 
 def describe(network: "OnnxNetwork", graph: Graph) -> None:
-    """What the packed network knows of its pictures and answers, as metadata: JSON."""
+    """Store what the packed network knows about images and outputs as metadata, in JSON."""
     from onnx import helper
 
     import rbnn
@@ -94,7 +96,7 @@ def describe(network: "OnnxNetwork", graph: Graph) -> None:
 
 
 def noise(graph: Graph, count: int) -> NDArray[np.float32]:
-    """Random pictures as the network takes them."""
+    """Random images of the network's input size."""
     from rbnn.data.preprocess import normalise
 
     height, width, channels = graph.buffers[graph.input.buffer].shape

@@ -1,7 +1,7 @@
 """A graph as an ONNX model.
 
-In standard operators (opset 18) signs are the numbers −1 and 1, and the signs of weights are stored as bits, which the
-model unpacks.  In QONNX both are what `BipolarQuant` makes of numbers, as FINN and hls4ml take them.
+In standard operators (opset 18), signs are the numbers −1 and 1.  The signs of weights are stored as bits, which the
+model unpacks.  In QONNX, both are made from numbers by `BipolarQuant`, as FINN and hls4ml expect.
 """
 
 from dataclasses import dataclass
@@ -16,32 +16,32 @@ from rbnn.translating.onnx_nodes import IMAGE, QONNX, Bipolar, Nodes
 from rbnn.translating.translate import Signs, translate
 
 OPSET, IR_VERSION = 18, 8
-"""The oldest that have `BitwiseAnd`."""
+"""The oldest versions that have `BitwiseAnd`."""
 ANSWER, BATCH = "answer", "batch"
 
 
 @dataclass(frozen=True)
 class OnnxNetwork:
-    """A model, and where in it the buffers of the graph are."""
+    """A model, and the places of the graph's buffers in it."""
 
     model: "onnx.ModelProto"
     answer: Answer
     """What the network returns, with the names of the model's outputs in place of buffers."""
     answers: dict[str, str]
-    """Output → the buffer that it holds, in the order of ``answer``."""
+    """Output → its buffer, in the order of ``answer``."""
     values: dict[str, str]
-    """Buffer → the value of the model that is this picture, N×C×H×W, signs as −1 and 1.  The input has none, nor have
-    signs that only a pool reads: it works on the numbers before them."""
+    """Buffer → its value in the model, N×C×H×W, with signs as −1 and 1.  The input has none.  Signs that only a pool
+    reads have none either, because the pool works on the numbers before them."""
     before_sign: dict[str, tuple[str, Array]]
-    """Buffer of signs → the value that they are the signs of, and its levels, (1, C, 1, 1) or (1, 1, 1, 1)."""
+    """Buffer of signs → the value before the sign, and its levels, (1, C, 1, 1) or (1, 1, 1, 1)."""
 
 
 def to_onnx(graph: Graph, batch: int | None = None, *, qonnx: bool = False, engine_order: bool = True) -> OnnxNetwork:
-    """The model that takes ``image`` (N, C, H, W) and gives ``answer``: (N, O), or (N, O, H', W') where that is a map.
-    N is ``batch``, by default free.  Several answers have names of their own (`answer_names`).
+    """The model that takes ``image`` (N, C, H, W) and returns ``answer``: (N, O), or (N, O, H', W') for a map.  N is
+    ``batch``, by default free.  Several outputs have their own names (`answer_names`).
 
-    ``engine_order`` has small float convolutions add up in the order of our engine, so that no sign behind a first
-    layer differs.  QONNX has them as they are, since its readers know no other form."""
+    With ``engine_order``, small float convolutions add in the order of our engine, so that no sign after a first layer
+    differs.  QONNX keeps them as convolutions, because its readers know no other form."""
     answer, answers = answer_names(graph.output)
     nodes = Bipolar(answers) if qonnx else Nodes(answers, engine_order)
     translated = translate(graph, nodes, IMAGE)
@@ -67,8 +67,8 @@ def to_onnx(graph: Graph, batch: int | None = None, *, qonnx: bool = False, engi
 
 
 def answer_names(output: Answer) -> tuple[Answer, dict[str, str]]:
-    """The output with a name in place of each buffer, and which buffer each name is: ``answer`` alone; of a list
-    ``answer.0``, ``answer.1``, …; of a dictionary its keys, further down ``key.0`` or ``key.other``."""
+    """The output with a name in place of each buffer, and the buffer of each name.  A single output is ``answer``; a
+    list has ``answer.0``, ``answer.1``, …; a dictionary has its keys, and nested ones ``key.0`` or ``key.other``."""
     buffers: dict[str, str] = {}
 
     def named(answer: Answer, name: str) -> Answer:
@@ -84,7 +84,7 @@ def answer_names(output: Answer) -> tuple[Answer, dict[str, str]]:
 
 
 def _answer(graph: Graph, nodes: Nodes, translated: dict[str, str | Signs], buffer: str) -> tuple[str, tuple[int, ...]]:
-    """The value of an answer and its shape without the batch."""
+    """The value of an output, and its shape without the batch."""
     (height, width, channels), value = graph.buffers[buffer].shape, translated[buffer]
     assert isinstance(value, str), "outputs are float buffers"
     if buffer in graph.shapes:

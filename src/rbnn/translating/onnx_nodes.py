@@ -1,4 +1,4 @@
-"""The primitives of a translation as nodes of ONNX, in standard operators (opset 18) and in QONNX."""
+"""The primitives of a translation as ONNX nodes, in standard operators (opset 18) and in QONNX."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,34 +16,34 @@ IMAGE = "image"
 QONNX = "qonnx.custom_op.general"
 """The domain of `BipolarQuant`."""
 LONGEST_IN_ORDER = 128
-"""Products that ONNX Runtime adds up one after the other; longer sums it makes of parts."""
+"""The number of products that ONNX Runtime adds one after the other; it splits longer sums into parts."""
 END = 1 << 31
-"""Of a slice: the last value too."""
+"""The end of a slice that includes the last value."""
 LOWEST = float(np.finfo(np.float32).min)
 
 
 class Nodes:
-    """A builder whose values are the names of ONNX values.  ``answers``: names that values get in the end."""
+    """A builder whose values are the names of ONNX values.  ``answers`` are the final names of outputs."""
 
     def __init__(self, answers: Iterable[str], engine_order: bool = False) -> None:
         self.engine_order = engine_order
         self.layer = ""
         self.nodes: list[Any] = []
         self.tensors: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
-        """Each array once, whoever uses it."""
+        """Each array once, even if it has several users."""
         self.names = set(answers)
         self.renamed: dict[str, str] = {}
-        """Value → answer that it is."""
+        """Value → the output that it is."""
         self.signs: dict[tuple[str, tuple[int, ...]], str] = {}
-        """Weights, unpacked."""
+        """Unpacked weights."""
         self.vectors: dict[str, str] = {}
-        """(N, O, 1, 1) → what it was made from, (N, O)."""
+        """(N, O, 1, 1) → the value that it was made from, (N, O)."""
         self.pictures: dict[str, str] = {}
-        """The same picture for each of the batch → that picture."""
+        """The same image for each image of the batch → that image."""
         self.batches = {IMAGE}
-        """Other values."""
+        """All other values."""
         self.padded: set[str] = set()
-        """Values that a padding made."""
+        """The results of padding."""
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         value = self.new(f"v{len(self.nodes)}")
@@ -53,7 +53,7 @@ class Nodes:
         return value
 
     def new(self, name: str) -> str:
-        """The name, and where that is taken with a number behind it."""
+        """The name, with a number appended if it is taken."""
         name = unused(name, self.names)
         self.names.add(name)
         return name
@@ -75,7 +75,7 @@ class Nodes:
         return self.vectors.get(x) or self.node("Flatten", x, axis=1)
 
     def end(self, answers: dict[str, str]) -> None:
-        """Names the values that are answers, and leaves out what these do not need."""
+        """Name the values that are outputs, and drop what they do not need."""
         made = {name for node in self.nodes for name in node.output}
         self.layer = "answers"
         for name, value in answers.items():
@@ -92,11 +92,11 @@ class Nodes:
         self.tensors = {key: tensor for key, tensor in self.tensors.items() if tensor.name in needed}
 
     def called(self, value: str) -> str:
-        """In the end."""
+        """The final name of a value."""
         return self.renamed.get(value, value)
 
     def picture(self, array: Array) -> str:
-        """Rows that are the same are stored once, and so are columns."""
+        """Identical rows are stored once, and so are identical columns."""
         places = []
         for axis in (2, 3):
             lines = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
@@ -117,7 +117,7 @@ class Nodes:
         return repeated
 
     def filters(self, filters: Filters) -> str:
-        """Whole numbers are stored as they are."""
+        """int8 weights are stored as they are."""
         if filters.values.dtype != np.int8:
             return self.constant(filters.numbers, "weight")
         numbers = self.node("Cast", self.constant(filters.values, "weight"), to=TensorProto.FLOAT)
@@ -132,8 +132,9 @@ class Nodes:
         return self.node("Conv", x, self.filters(filters), *more, group=groups, **_window(window, dilated=True))
 
     def conv_in_order(self, x: str, filters: Filters, bias: Array | None, window: Window) -> str:
-        """Tap after tap, the channels of each one after the other, then scale and bias: the sums of our engine to the
-        last bit, where both have fused multiply-adds.  As a convolution ONNX Runtime takes channel after channel."""
+        """Tap after tap, with the channels of each tap one after the other, then scale and bias.  This gives the sums
+        of our engine to the last bit, if both have fused multiply-adds.  In a convolution, ONNX Runtime takes channel
+        after channel."""
         if any(window.padding):
             x = self.pad(x, (0, *window.padding), (0, *window.padding), 0.0)
         height, width = window.kernel
@@ -147,7 +148,7 @@ class Nodes:
         return y
 
     def tap(self, x: str, window: Window, row: int, column: int) -> str:
-        """What one tap of a kernel sees."""
+        """The input of one tap of a kernel."""
         if window.kernel == window.stride == (1, 1):
             return x
         places = list(zip((row, column), window.kernel, window.dilation, strict=True))
@@ -188,7 +189,7 @@ class Nodes:
         return self.node("MatMul", *self.pair(a, b))
 
     def pair(self, a: str, b: str) -> tuple[str, str]:
-        """One picture goes with any number of them: it need not be repeated."""
+        """A single image is broadcast to the batch and need not be repeated."""
         if b in self.pictures and a in self.batches:
             return a, self.pictures[b]
         return (self.pictures[a], b) if a in self.pictures and b in self.batches else (a, b)
@@ -200,7 +201,7 @@ class Nodes:
         return self.node("LogSoftmax" if log else "Softmax", x, axis=axis)
 
     def standardize(self, x: str, axes: tuple[int, ...], eps: float) -> str:
-        """Of values that are nearly the same float32 leaves a part of the mean, which the second time takes away.
+        """For nearly equal values, float32 leaves a part of the mean, which a second pass removes.
         (`LayerNormalization` of ONNX Runtime subtracts the square of the mean from the mean of the squares.)"""
         over = self.whole(*axes)
         for _ in range(2):
@@ -213,18 +214,18 @@ class Nodes:
 
     def max_pool(self, x: str, window: Window) -> str:
         if any(end >= kernel for end, kernel in zip(window.end, window.kernel, strict=True)):
-            # Of a dilated pool: more than ONNX Runtime allows.
+            # For a dilated pool, this is more than ONNX Runtime allows.
             x = self.pad(x, (0, *window.padding), (0, *window.end), LOWEST)
             window = replace(window, padding=(0, 0), end=(0, 0))
         return self.node("MaxPool", self.unmerged(x), **_window(window, dilated=True))
 
     def unmerged(self, x: str) -> str:
         """For a pool: ONNX Runtime merges it with a padding before it.  Zeros then no longer count in a maximum, and it
-        refuses a padding that is as large as the kernel."""
+        refuses a padding as large as the kernel."""
         return self.node("Max", x, self.number(LOWEST)) if x in self.padded else x
 
     def avg_pool(self, x: str, window: Window, count_padding: bool) -> str:
-        """What a ceiled window sees beyond the padding never counts."""
+        """What a window sees beyond the padding never counts."""
         beyond = window.end[0] - window.padding[0], window.end[1] - window.padding[1]
         if count_padding and any(beyond):
             margins = 0, *window.padding
@@ -237,7 +238,7 @@ class Nodes:
     def reduce(self, x: str, how: str, axes: tuple[int, ...]) -> str:
         if axes == (2, 3) and how in ("mean", "max"):
             return self.node("GlobalAveragePool" if how == "mean" else "GlobalMaxPool", x)
-        if axes == (1, 2, 3) and how == "mean":  # signs are taken against it: it must be right to the last place
+        if axes == (1, 2, 3) and how == "mean":  # it is the threshold of signs, so it must be exact to the last digit
             double = self.node("Cast", x, to=TensorProto.DOUBLE)
             mean = self.node("ReduceMean", double, self.whole(*axes), keepdims=1)
             return self.node("Cast", mean, to=TensorProto.FLOAT)
@@ -247,7 +248,7 @@ class Nodes:
         return self.node("Concat", *values, axis=axis)
 
     def reshape(self, x: str, shape: tuple[int, ...]) -> str:
-        return self.node("Reshape", x, self.whole(0, *shape))  # 0: as many pictures as there are
+        return self.node("Reshape", x, self.whole(0, *shape))  # 0 keeps the batch size
 
     def transpose(self, x: str, axes: tuple[int, ...]) -> str:
         return self.node("Transpose", x, perm=list(axes))
@@ -297,7 +298,7 @@ class Nodes:
         return self.node("Conv", x, self.sign_weights(weight), **how)
 
     def sign_weights(self, weight: Array) -> str:
-        """Eight signs to a byte, the first in its lowest bit, in the order of the weights."""
+        """Eight signs per byte, the first in the lowest bit, in the order of the weights."""
         bits = np.packbits(weight.reshape(-1) > 0, bitorder="little").reshape(-1, 1)
         stored = self.constant(bits, "bits")
         key = stored, weight.shape
@@ -316,13 +317,13 @@ class Nodes:
 
 
 class Bipolar(Nodes):
-    """In QONNX: `BipolarQuant` is 1 where x ≥ 0, else −1."""
+    """The primitives in QONNX: `BipolarQuant` is 1 if x ≥ 0, otherwise −1."""
 
     def bipolar(self, x: str) -> str:
         return self.node("BipolarQuant", x, self.number(1), domain=QONNX)
 
     def binarize(self, x: str, level: Array) -> str:
-        """−1 where level − x ≥ 0, else 1.  (The difference of two floats is 0 only where they are equal.)"""
+        """−1 if level − x ≥ 0, otherwise 1.  (The difference of two floats is 0 only if they are equal.)"""
         level = _level(level)
         turned = self.node("Sub", self.constant(level, "level"), x) if level.any() else self.node("Neg", x)
         return self.node("Neg", self.bipolar(turned))
@@ -336,7 +337,7 @@ class Bipolar(Nodes):
 
 
 def _level(level: Array) -> Array:
-    """One number where that is enough."""
+    """A single number if that is enough."""
     return level.reshape(-1)[:1] if (level == level.reshape(-1)[0]).all() else level
 
 

@@ -1,4 +1,4 @@
-"""Values that change places: a permutation of pictures as the format has it, for pictures that are N×C×H×W."""
+"""Permutations of values, which the format defines in its own memory order, for images that are N×C×H×W."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -12,8 +12,8 @@ V = TypeVar("V")
 
 
 def permuted(builder: Builder[V], x: V, before: Shape, sides: Sequence[int], order: Sequence[int], after: Shape) -> V:
-    """The values of ``before`` in memory order (height, width, channels), as an array of ``sides`` whose axes change
-    their ``order``, as ``after`` in memory order."""
+    """The values of ``before`` in memory order (height, width, channels), taken as an array with dimensions ``sides``
+    whose axes are permuted by ``order``, as ``after`` in memory order."""
     height, width, channels = after
     found = at_once(before, sides, order, after)
     if found is not None:
@@ -28,8 +28,8 @@ def permuted(builder: Builder[V], x: V, before: Shape, sides: Sequence[int], ord
 def at_once(
     before: Shape, sides: Sequence[int], order: Sequence[int], after: Shape
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """How (channels, height, width) are taken apart, and the order in which these parts are put together again as
-    (channels, height, width); None where some side would have to be cut at two places that do not go together."""
+    """How (channels, height, width) are split, and the order in which the parts are joined again as (channels, height,
+    width); None if a side would have to be split in two incompatible ways."""
     first = common_parts(before, sides)
     if first is None:
         return None
@@ -49,7 +49,8 @@ def at_once(
 def common_parts(
     first: Sequence[int], second: Sequence[int]
 ) -> tuple[list[int], list[list[int]], list[list[int]]] | None:
-    """Sides that both arrays of as many values can be taken apart into, and which of them make up each side."""
+    """Dimensions that both arrays, with the same number of values, can be split into, and those that make up each
+    side."""
     ends = sorted({*accumulate(first, mul), *accumulate(second, mul)} - {1})
     starts = [1, *ends][: len(ends)]
     if any(end % start for start, end in zip(starts, ends, strict=True)):

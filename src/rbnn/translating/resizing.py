@@ -1,4 +1,4 @@
-"""Pictures in another size: by the engine's own operator where that finds the same pixels, else pixel by pixel."""
+"""Resizing: by the engine's own operator if it finds the same pixels, otherwise pixel by pixel."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -11,11 +11,11 @@ from rbnn.translating.builder import Builder
 V = TypeVar("V")
 
 FARTHEST = 1e-5
-"""So far, in pixels, a position may be from the right one: other engines compute it in float32."""
+"""The allowed error of a position, in pixels: other engines compute it in float32."""
 
 
 def resized(builder: Builder[V], x: V, sides: tuple[int, int], attributes: dict[str, Any]) -> V:
-    """``sides``: height and width of x."""
+    """``sides`` are the height and width of x."""
     mode, align = attributes["mode"], attributes.get("align", False)
     size, scale = tuple(attributes["size"]), attributes.get("scale")
     given = list(zip(sides, size, scale or (None, None), strict=True))
@@ -43,7 +43,7 @@ def is_known(side: int, count: int, mode: str, align: bool, scale: float | None)
 
 
 def _mixed(builder: Builder[V], x: V, mixture: Sequence[tuple[Any, Any]], axis: int) -> V:
-    """Rows, or columns, that are sums of others."""
+    """Rows or columns that are weighted sums of others."""
     total: V | None = None
     for places, weights in mixture:
         part = builder.gather(x, places, axis)

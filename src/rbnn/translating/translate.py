@@ -1,6 +1,6 @@
-"""A graph in the words of another engine or format.
+"""Translate a graph to another engine or format.
 
-`translate` walks the operations once; a `Builder` says what each primitive is called there.  Pictures are N×C×H×W.
+`translate` visits the operations once; a `Builder` defines each primitive for the engine.  Images are N×C×H×W.
 """
 
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ AXES = {"c": 1, "h": 2, "w": 3}
 
 @dataclass
 class Signs:
-    """Bits, as the values that they are the signs of: pools can then work on those."""
+    """Bits, as the values before the sign, so that pools can work on these."""
 
     value: Any
     level: Array
     """(1, C, 1, 1), or one number for all channels."""
     binarized: Any = None
-    """What binary convolutions take, once one of them has asked."""
+    """The input of binary convolutions, once one of them has needed it."""
 
 
 def translate(graph: Graph, builder: Builder[V], image: V) -> dict[str, V | Signs]:
-    """What the graph's buffers are there, made from ``image``."""
+    """The counterparts of the graph's buffers, computed from ``image``."""
     values: dict[str, Any] = {graph.input.buffer: image}
     for operation in graph.operations:
         builder.layer = operation.name
@@ -49,7 +49,7 @@ def translates(kind: str) -> bool:
 
 
 def _columns(array: Array) -> Array:
-    """One number per channel, as a picture."""
+    """One number per channel, as an image."""
     return array.astype(np.float32).reshape(1, -1, 1, 1)
 
 
@@ -87,8 +87,8 @@ class _Step:
         return Window.of(self.operation, self.graph)
 
     def affine(self, x: Any) -> Any:
-        """scale · x + shift, as far as there are such tensors.  The constant stands first: ONNX Runtime folds one that
-        stands behind a convolution into its weights, and sums of signs would no longer be whole numbers."""
+        """scale · x + shift, if these tensors exist.  The constant is the first operand: ONNX Runtime would fold a
+        constant second operand after a convolution into its weights, and sums of signs would no longer be integers."""
         for role, combine in (("scale", self.builder.multiply), ("shift", self.builder.add)):
             numbers = self.tensor(role)
             if numbers is not None:
@@ -117,8 +117,8 @@ class _Step:
         return self.finish(self.builder.conv(self.input("x"), filters, shift, window, groups))
 
     def _int8_conv(self) -> Any:
-        """Σ w·u − Σ w·zero over the taps inside the picture.  As floats the first is exact below 2²⁴, which 512 taps
-        cannot reach; the second is the same for every picture."""
+        """Σ w·u − Σ w·zero over the taps inside the image.  In floats, the first sum is exact below 2²⁴, which 512 taps
+        cannot reach.  The second is the same for every image."""
         weight = self.tensor("weight")
         assert weight is not None
         sums = self.builder.conv(self.input("x"), Filters(weight.transpose(0, 3, 1, 2)), None, self.window(), 1)
@@ -182,7 +182,7 @@ class _Step:
         return self.adaptive("mean")
 
     def adaptive(self, how: str) -> Any:
-        """Cell (i, j) is taken from rows ⌊i·H/h⌋ … ⌈(i + 1)·H/h⌉ and the columns alike."""
+        """Cell (i, j) covers rows ⌊i·H/h⌋ … ⌈(i + 1)·H/h⌉, and columns likewise."""
         (height, width, channels), (rows, columns) = self.shape("x"), self.operation.attributes["size"]
         if height % rows == width % columns == 0:
             cell = height // rows, width // columns
@@ -213,7 +213,7 @@ class _Step:
         return self.builder.reduce(self.input("x"), self.operation.attributes["how"], self.over())
 
     def _softmax(self) -> Any:
-        """Over several axes as over one that they are together."""
+        """Several axes are merged into one."""
         x, axes, log = self.input("x"), self.over(), bool(self.operation.attributes.get("log"))
         if len(axes) == 1:
             return self.builder.softmax(x, axes[0], log)
@@ -226,7 +226,7 @@ class _Step:
         return self.builder.transpose(x, (0, *(1 + order.index(axis) for axis in sides)))
 
     def _standardize(self) -> Any:
-        """A group of channels as one that has as many rows more."""
+        """A group of channels becomes one channel with correspondingly more rows."""
         x, attributes = self.input("x"), self.operation.attributes
         groups, eps = attributes.get("groups", 1), float(attributes["eps"])
         if groups == 1:
@@ -236,7 +236,7 @@ class _Step:
         return self.builder.reshape(self.builder.standardize(apart, (2, 3), eps), (channels, height, width))
 
     def _local_norm(self) -> Any:
-        """Other engines have it for odd windows and positive numbers."""
+        """Other engines have it only for odd windows and positive numbers."""
         x, attributes, builder = self.input("x"), self.operation.attributes, self.builder
         window, (alpha, beta, k) = attributes["window"], (float(attributes[role]) for role in ("alpha", "beta", "k"))
         if window % 2 and min(alpha, beta) > 0:

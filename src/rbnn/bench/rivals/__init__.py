@@ -1,1 +1,1 @@
-"""Engines that one would use instead: the same network for torch, ONNX Runtime and OpenVINO, made from its graph."""
+"""Alternative engines: the same network for torch, ONNX Runtime and OpenVINO, made from its graph."""

@@ -1,5 +1,5 @@
-"""OpenVINO and AMX: on some machines, virtual ones among them, its int8 kernels for AMX end the process by an illegal
-instruction.  So they are tried first in a process of their own, which is what this file is as a program.
+"""OpenVINO and AMX: on some machines, including virtual ones, its int8 kernels for AMX crash the process with an
+illegal instruction.  They are therefore tried first in a separate process, which runs this file as a program.
 """
 
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 
 CPU = Path("/proc/cpuinfo")
 LIMIT, WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"
-"""The environment variable by which OpenVINO is told which instructions it may use."""
+"""The environment variable that limits the instructions OpenVINO may use."""
 
 
 @cache
 def avoid_deadly_amx() -> str | None:
-    """Where its kernels for AMX end the process, OpenVINO is told to do without, and a sentence says so; else None.
-    To be called before OpenVINO is."""
+    """If OpenVINO's kernels for AMX crash the process, tell OpenVINO not to use them, and return a sentence about it;
+    otherwise None.  Call this before OpenVINO is used."""
     if LIMIT in os.environ or not CPU.exists() or "amx_int8" not in CPU.read_text(encoding="utf-8"):
         return None
     if subprocess.run([sys.executable, "-m", __name__], capture_output=True).returncode >= 0:

@@ -1,7 +1,7 @@
 """The same network on our engine and on others, ready to race.
 
-A contender is a function without arguments that answers one batch.  Others run the float twin, as float32 and as int8;
-OpenVINO also runs the bits, by its binary convolution.
+A contender is a function without arguments that runs one batch.  The other engines run the float twin, in float32 and
+in int8.  OpenVINO also runs the bits, with its binary convolution.
 """
 
 import importlib.util
@@ -29,7 +29,7 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("onnxruntime", "onnx"),
     "openvino": ("openvino", "onnx", "onnxruntime"),
 }
-"""Engines to compare with → the packages that they need (ONNX Runtime's tools make OpenVINO's int8 network too)."""
+"""Engines to compare with → the packages that they need (ONNX Runtime's tools also make OpenVINO's int8 network)."""
 CALIBRATION_PICTURES = 4
 
 
@@ -42,7 +42,7 @@ class Contender:
     """float32, int8 or 1-bit."""
     call: Call
     pictures: str = "float32"
-    """What it is given: float32, normalised beforehand, or uint8."""
+    """Its input: float32, normalised beforehand, or uint8."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class Contender:
 
 
 def missing(engine: str) -> str | None:
-    """What to do where an engine is not installed."""
+    """What to do if an engine is not installed; None if it is."""
     lacking = [package for package in ENGINES[engine] if importlib.util.find_spec(package) is None]
     extra = "train" if lacking == ["torch"] else "bench"
     return f"{engine} is left out: pip install 'rbnn[{extra}]' (lacks {', '.join(lacking)})" if lacking else None
@@ -61,7 +61,7 @@ def our_engine(session: Session, pictures: NDArray[Any]) -> Contender:
 
 
 def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> Iterator[Contender]:
-    """The contenders of these engines, which are installed."""
+    """The contenders of these engines, which must be installed."""
     twin = float_twin(graph)
     if "torch" in engines:
         yield Contender("torch", "float32", _torch(twin, images, threads))
@@ -73,7 +73,7 @@ def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> It
     small = _int8(whole, images)
     if "onnxruntime" in engines:
         yield Contender("onnxruntime", "float32", _onnxruntime(whole, images, threads))
-        # ONNX Runtime 1.31 reorders a Resize between int8 layers wrongly, and then refuses it.
+        # ONNX Runtime 1.31 reorders a Resize between int8 layers incorrectly and then refuses it.
         without = ["NhwcTransformer"] if any(each.kind == "resize" for each in twin.operations) else []
         yield Contender("onnxruntime", "int8", _onnxruntime(small, images, threads, without))
     if "openvino" in engines:
@@ -101,7 +101,7 @@ def _torch(twin: Graph, images: Images, threads: int) -> Call:
 
 
 def _onnxruntime(model: bytes, images: Images, threads: int, without: Sequence[str] = ()) -> Call:
-    """``without``: optimisations that are switched off."""
+    """``without`` names optimisations to switch off."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -123,8 +123,8 @@ def _openvino(model: Any, images: Images, threads: int) -> Call:
 
 
 def _int8(model: bytes, images: Images) -> bytes:
-    """The float model after static quantisation: int8 weights per channel, uint8 activations, ranges from a few
-    pictures of noise, since speed does not depend on them.  Weights use 7 of their bits: with 8 the sums of a CPU
+    """The float model after static quantisation: int8 weights per channel, uint8 activations, and ranges from a few
+    images of noise, because speed does not depend on them.  Weights use 7 of their bits: with 8, the sums of a CPU
     without VNNI overflow."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -159,7 +159,7 @@ def _int8(model: bytes, images: Images) -> bytes:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the advice that the quantiser logs."""
+    """Suppress the advice that the quantiser logs."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

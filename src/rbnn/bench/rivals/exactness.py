@@ -1,4 +1,4 @@
-"""Whether OpenVINO's binary convolution computes what it should: its sums beside the oracle's."""
+"""Whether OpenVINO's binary convolution is correct: its sums compared with those of the oracle."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from rbnn.packed.operations import Buffer, Operation
 
 
 def exact_layers(graph: Graph) -> dict[str, bool]:
-    """Each binary convolution by itself on random signs: whether every sum is the right whole number."""
+    """Whether every sum is correct, for each binary convolution alone on random signs."""
     return {
         operation.name: _is_exact(alone)
         for operation in graph.operations
@@ -23,7 +23,7 @@ def exact_layers(graph: Graph) -> dict[str, bool]:
 
 
 def by_itself(graph: Graph, operation: Operation) -> Graph:
-    """A binary convolution from floats to its sums, with nothing before but the sign and nothing after."""
+    """A binary convolution from floats to its sums, with only the sign before it and nothing after it."""
     shape, side = graph.buffers[operation.inputs["x"]].shape, next(iter(operation.outputs.values()))
     buffers = {
         "image": Buffer("float", shape),
@@ -54,7 +54,7 @@ def _is_exact(graph: Graph) -> bool:
 
 
 def _sums(graph: Graph, images: NDArray[Any]) -> NDArray[Any]:
-    """By the oracle's float convolution of the signs, which is exact on them and faster than that of bits."""
+    """The sums by the oracle's float convolution of signs, which is exact and faster than the one of bits."""
     if graph.operations[1].attributes.get("pad", 0):
         return np.asarray(oracle.run(graph, images)).reshape(1, -1, *graph.buffers["sums"].shape[:2])
     return oracle.run_all(float_twin(graph), images)["sums"].transpose(0, 3, 1, 2)

@@ -1,8 +1,8 @@
 """A graph, bits included, as an OpenVINO model.
 
-Its binary convolution is right only for activations of 0 and 1 that stand for −1 and +1, made by a FakeQuantize of two
-levels, and for weights of type u1 in the order O, C, kh, kw, lowest bit first.  With −1 and +1 it computes nonsense
-without a word: whoever uses it should compare (`rbnn.bench.rivals.exactness`).
+Its binary convolution is correct only for activations 0 and 1 that represent −1 and +1, made by a FakeQuantize with two
+levels, and for weights of type u1 in the order O, C, kh, kw, lowest bit first.  With −1 and +1 its results are wrong
+without any error, so users should check them (`rbnn.bench.rivals.exactness`).
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ from rbnn.translating.translate import translate
 
 @cache
 def core() -> ov.Core:
-    """One for the process, never given back: with its last core OpenVINO frees the stack that it told the system to run
-    signal handlers on, and the next signal (a child that ends, Ctrl-C) ends the process."""
+    """One core for the process, which is never released: with its last core OpenVINO frees the stack on which the
+    system runs signal handlers, and the next signal (a child that ends, Ctrl-C) kills the process."""
     avoid_deadly_amx()
     return ov.Core()
 
 
 def to_openvino(graph: Graph, batch: int) -> Any:
-    """The ``ov.Model`` that takes (batch, C, H, W) and gives (batch, O, H', W')."""
+    """The ``ov.Model`` that takes (batch, C, H, W) and returns (batch, O, H', W')."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
     image = opset14.parameter([batch, channels, height, width], np.float32)
     output = graph.only_output("other engines take networks with one")
@@ -46,7 +46,7 @@ class _Nodes:
     def __init__(self, batch: int) -> None:
         self.batch = batch
         self.binarized: dict[int, tuple[Any, Any, Array]] = {}
-        """What `binarize` gave, and from what."""
+        """The results of `binarize`, and their inputs."""
 
     def constant(self, array: Array) -> Any:
         return opset14.constant(np.array(array, order="C"))
@@ -192,13 +192,13 @@ class _Nodes:
 
     def binarize(self, x: Any, level: Array) -> Any:
         low, high = (self.constant(np.full((1, 1, 1, 1), number, np.float32)) for number in (0, 1))
-        border = self.constant(level)  # one per channel: with a single number some networks crash the process
+        border = self.constant(level)  # one per channel, because with a single number some networks crash the process
         node = opset14.fake_quantize(x, border, border, low, high, 2)
         self.binarized[id(node)] = node, x, level
         return node
 
     def binary_conv(self, x: Any, weight: Array, window: Window, pad: int, groups: int) -> Any:
-        if groups > 1:  # by numbers: its binary convolution has no groups, and nothing else takes what binarize gives
+        if groups > 1:  # in floats: OpenVINO's binary convolution has no groups
             _, before, level = self.binarized[id(x)]
             above = opset14.greater(before, self.constant(level))
             numbers = opset14.select(above, self.number(1), self.number(-1))

@@ -1,4 +1,4 @@
-"""A graph as a torch module, as somebody would write it by hand; bits become the numbers −1 and 1."""
+"""A graph as a torch module, as one would write it by hand; bits become the numbers −1 and 1."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from rbnn.translating.translate import translate
 
 
 def to_torch(graph: Graph, batch: int) -> fx.GraphModule:
-    """The module that takes (batch, C, H, W) and gives (batch, O, H', W')."""
+    """The module that takes (batch, C, H, W) and returns (batch, O, H', W')."""
     builder = _Calls(batch)
     output = graph.only_output("other engines take networks with one")
     values = translate(graph, builder, builder.graph.placeholder("image"))
@@ -166,7 +166,7 @@ class _Calls:
 
 
 def _standardized(x: torch.Tensor, axes: tuple[int, ...], eps: float) -> torch.Tensor:
-    """By the function that torch has for these axes."""
+    """Uses torch's function for these axes."""
     if axes == (2, 3):
         return torch.group_norm(x, x.shape[1], eps=eps)
     if axes == (1, 2, 3):
