@@ -14,7 +14,7 @@ import rbnn
 from rbnn.convert import Conversion
 from rbnn.errors import ConfigError, NotBinary, RbnnError, UnknownName
 from rbnn.methods import create_method
-from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, binary_layers
+from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLinear, binary_layers
 
 
 def sequential() -> nn.Sequential:
@@ -314,8 +314,31 @@ def test_a_subclass_that_only_shortens_the_constructor_is_binarized() -> None:
     assert isinstance(model[0], BinaryConv2d)
 
 
-def test_transposed_and_other_convolutions_are_not_touched() -> None:
-    others = nn.ConvTranspose2d(8, 8, 3), nn.Conv1d(8, 8, 3), nn.Conv3d(8, 8, 3), nn.Bilinear(8, 8, 8)
+def test_transposed_convolutions() -> None:
+    layers = (
+        nn.ConvTranspose2d(16, 8, 2, 2), nn.ConvTranspose2d(16, 16, 2, 2, groups=16), nn.ConvTranspose2d(4, 8, 2),
+        nn.ConvTranspose2d(16, 8, 2, groups=2), nn.ConvTranspose2d(16, 8, 2, 2),
+    )  # fmt: skip
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), *layers)
+    report = rbnn.binarize_(model, keep=["0", "5"], relu="keep")
+    assert report.changed == ["1"]
+    assert type(model[1]) is BinaryConvTranspose2d
+    assert report.kept == {
+        "0": "kept by '0'", "2": "depthwise: one input channel per filter",
+        "3": "narrow: 4 input channels per group, fewer than 8",
+        "4": "transposed with 2 groups: only one group can be binary", "5": "kept by '5'",
+    }  # fmt: skip
+
+
+def test_the_last_convolution_may_be_transposed() -> None:
+    model = nn.Sequential(*[nn.ConvTranspose2d(16, 16, 2, 2) for _ in range(3)])
+    report = rbnn.binarize_(model, relu="keep")
+    assert report.changed == ["1"]
+    assert report.kept == {"0": "first convolution", "2": "last convolution"}
+
+
+def test_other_convolutions_are_not_touched() -> None:
+    others = nn.ConvTranspose1d(8, 8, 3), nn.Conv1d(8, 8, 3), nn.Conv3d(8, 8, 3), nn.Bilinear(8, 8, 8)
     model = nn.Sequential(nn.Conv2d(8, 8, 3), *others)
     rbnn.binarize_(model, keep=[], relu="keep")
     assert tuple(model[1:]) == others
@@ -353,7 +376,7 @@ def test_layers_with_their_own_forward_are_counted() -> None:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (nn.Sequential(nn.ReLU()), "Sequential has no float nn.Conv1d, nn.Conv2d or nn.Linear"),
+        (nn.Sequential(nn.ReLU()), "Sequential has no float nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d or nn.Linear"),
         (nn.Sequential(nn.Conv2d(8, 8, 3), nn.Linear(8, 2)), r"first convolution.*last linear layer.*keep"),
         (nn.Sequential(nn.Conv2d(8, 8, 3, groups=8)), "first convolution"),
         (nn.Sequential(BinaryConv2d(8, 8, 3)), "1 layer of Sequential is already binary"),

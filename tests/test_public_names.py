@@ -15,6 +15,7 @@ def test_public_names() -> None:
     assert sorted(rbnn.__all__) == [
         "BinaryConv1d",
         "BinaryConv2d",
+        "BinaryConvTranspose2d",
         "BinaryLinear",
         "BinarySchedule",
         "RbnnError",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rbnn.exporting import export
     from rbnn.importing.network import create_model
     from rbnn.importing.opened import load
-    from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, penalty
+    from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLinear, penalty
     from rbnn.packed.session import Session
     from rbnn.schedule import BinarySchedule
     from rbnn.translating.onnx_file import export_onnx
@@ -32,6 +32,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BinaryConv1d",
     "BinaryConv2d",
+    "BinaryConvTranspose2d",
     "BinaryLinear",
     "BinarySchedule",
     "RbnnError",
@@ -47,6 +48,7 @@ __all__ = [
 _LIVES_IN = {
     "BinaryConv1d": "nn",
     "BinaryConv2d": "nn",
+    "BinaryConvTranspose2d": "nn",
     "BinaryLinear": "nn",
     "BinarySchedule": "schedule",
     "Session": "packed.session",

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn.parameter import UninitializedParameter
 
 from rbnn import notebook
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import Method, check_method, create_method
-from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
 from rbnn.text import plural
 
 FEWEST_CHANNELS = 8
@@ -25,11 +25,12 @@ FEWEST_CHANNELS = 8
 OWN_FORWARD = "has its own forward"
 """Why a subclass of a convolution stays float: what its forward does with the weight is unknown."""
 
-Layer: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Linear
+Layer: TypeAlias = nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | nn.Linear
 
 _BINARY: dict[type[Layer], type[BinaryLayer]] = {
     nn.Conv1d: BinaryConv1d,
     nn.Conv2d: BinaryConv2d,
+    nn.ConvTranspose2d: BinaryConvTranspose2d,
     nn.Linear: BinaryLinear,
 }
 
@@ -71,7 +72,8 @@ def binarize_(
     relu: str = "warn",
     **options: Any,
 ) -> Conversion:
-    """Turn every ``nn.Conv2d`` into a ``BinaryConv2d``, and ``nn.Conv1d`` and ``nn.Linear`` likewise, in place.
+    """Turn every ``nn.Conv2d`` into a ``BinaryConv2d``, in place, and likewise ``nn.Conv1d``, ``nn.ConvTranspose2d``
+    and ``nn.Linear``.
 
     The layers remain the same objects, with their weights, hooks and names, also where they are shared.  ``method``
     adds parameters, so create the optimizer afterwards.  After an error the model is unchanged.
@@ -96,7 +98,7 @@ def binarize_(
         raise NotBinary(_nothing_left(model, report.kept))
 
     # Everything that can fail happens before the first change.
-    chosen = {name: create_method(method, layers[name][0].weight, **options) for name in report.changed}
+    chosen = {name: create_method(method, _filters(layers[name][0]), **options) for name in report.changed}
     replaced = set[tuple[str, str]]()
     if relu == "hardtanh":
         replaced = _relus_to_replace(model, report)
@@ -130,6 +132,10 @@ def _torch_class(layer: Layer) -> type[Layer]:
     return next(kind for kind in _BINARY if isinstance(layer, kind))
 
 
+def _filters(layer: Layer) -> Tensor:
+    return _BINARY[_torch_class(layer)].as_filters(layer.weight)
+
+
 def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
     """Why ``layer`` must stay float, or None."""
     kind = _torch_class(layer)
@@ -149,6 +155,8 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
             return "depthwise: one input channel per filter"
         if (channels := layer.in_channels // layer.groups) < FEWEST_CHANNELS:
             return f"narrow: {channels} input channels per group, fewer than {FEWEST_CHANNELS}"
+        if isinstance(layer, nn.ConvTranspose2d) and layer.groups > 1:
+            return f"transposed with {layer.groups} groups: only one group can be binary"
     return None
 
 
@@ -187,7 +195,10 @@ def _nothing_left(model: nn.Module, kept: dict[str, str]) -> str:
             "call binarize_ on a new network, or change the method of a layer with set_method"
         )
     if not kept:
-        return f"{type(model).__name__} has no float nn.Conv1d, nn.Conv2d or nn.Linear, so there is nothing to binarize"
+        return (
+            f"{type(model).__name__} has no float nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d or nn.Linear, so there is "
+            "nothing to binarize"
+        )
     found: dict[str, list[str]] = {}
     for name, why in kept.items():
         found.setdefault(why, []).append(name or "the model itself")

@@ -3,7 +3,7 @@
 import itertools
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
@@ -36,7 +36,7 @@ def has_hooks(*modules: nn.Module) -> bool:
 
 
 class _Binary:
-    """What the layers share.  ``weight`` is the latent float weight; ``method`` turns it into signs."""
+    """What the layers share.  ``weight`` is the latent float weight; ``method`` turns its filters into signs."""
 
     weight: Tensor
     method: Method
@@ -51,7 +51,7 @@ class _Binary:
 
     def set_method(self, method: str, options: dict[str, Any] | None = None) -> None:
         """Binarize with ``method`` from now on.  Its scales and rotations start from the current weight."""
-        made, before = create_method(method, self.weight, **(options or {})), getattr(self, "method", None)
+        made, before = create_method(method, self.filters, **(options or {})), getattr(self, "method", None)
         if type(before) is type(made):
             made.inherit(before)
         self.adopt(made)
@@ -73,24 +73,35 @@ class _Binary:
         self._number = next(_numbers)
         method.linear = self._linear
 
-    def forward(self, x: Tensor) -> Tensor:
-        if x.dim() == self.weight.dim() - 1:  # no batch dimension: a method must not mistake the channels for images
-            return self.forward(x[None])[0]
+    @staticmethod
+    def as_filters(values: Tensor) -> Tensor:
+        """A view of ``values``, which are in the shape of the weight, as the method takes them: the first dimension is
+        that of the outputs."""
+        return values
+
+    @property
+    def filters(self) -> Tensor:
+        """The latent weight as the method takes it."""
+        return self.as_filters(self.weight)
+
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if input.dim() == self.weight.dim() - 1:  # no batch: a method must not mistake the channels for images
+            return self.forward(input[None], *args, **kwargs)[0]
         if not torch.compiler.is_compiling():  # a graph that reads the schedule would be recompiled in each epoch
             self._warn_unstepped()
-        if not x.is_meta and torch.is_autocast_enabled(x.device.type):
+        if not input.is_meta and torch.is_autocast_enabled(input.device.type):
             # Rotations, means and sums of signs need the weight's own precision, so autocast is for other layers only.
-            with torch.autocast(x.device.type, enabled=False):
-                return self._forward(x.to(self.weight.dtype))
-        return self._forward(x)
+            with torch.autocast(input.device.type, enabled=False):
+                return self._forward(input.to(self.weight.dtype), *args, **kwargs)
+        return self._forward(input, *args, **kwargs)
 
     @abstractmethod
-    def _forward(self, x: Tensor) -> Tensor:
-        """The layer's output for a batch."""
+    def _forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The layer's output for a batch, with torch's other arguments for such a layer."""
 
     @abstractmethod
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
-        """The layer's linear map, without bias."""
+        """The layer's linear map with the filters ``w``, without bias."""
 
     def _warn_unstepped(self) -> None:
         # A method that needs an example gets it from a forward pass before there is an optimiser, in any mode.
@@ -123,7 +134,7 @@ class _BinaryConv(_Binary):
     _conv_forward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
     def _forward(self, x: Tensor) -> Tensor:
-        y = self.method.output(self._convolved(x, self.method.weight(self.weight)), x)
+        y = self.method.output(self._convolved(x, self.method.weight(self.filters)), x)
         return y if self.bias is None else y + self.bias.reshape(-1, *[1] * (y.dim() - 2))
 
     def _convolved(self, x: Tensor, w: ScaledSigns | Tensor) -> Tensor:
@@ -151,7 +162,7 @@ class _BinaryConv(_Binary):
             return None
         if not branch_possible(x, self.weight, binarization, *where, norm, shortcut):  # type: ignore[arg-type]
             return None
-        w = self.method.weight(self.weight)
+        w = self.method.weight(self.filters)
         if not isinstance(w, ScaledSigns):
             return None
         if not torch.compiler.is_compiling():
@@ -176,11 +187,43 @@ class BinaryConv2d(_BinaryConv, nn.Conv2d):
     """``torch.nn.Conv2d`` with ±1 weights and ±1 inputs; zero padding pads the ±1 tensor with zeros."""
 
 
+class BinaryConvTranspose2d(_Binary, nn.ConvTranspose2d):
+    """``torch.nn.ConvTranspose2d`` with ±1 weights and ±1 inputs; an output counts only the taps inside the input.
+
+    ``groups`` must be 1."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.groups != 1:
+            raise ConfigError(
+                f"BinaryConvTranspose2d takes groups=1, got {self.groups}: use one layer for each group, or "
+                "nn.ConvTranspose2d"
+            )
+
+    @staticmethod
+    def as_filters(values: Tensor) -> Tensor:
+        return values.transpose(0, 1)
+
+    def _forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # type: ignore[override]
+        size = self.stride, self.padding, self.kernel_size, 2, self.dilation
+        more = self._output_padding(x, output_size, *size)  # type: ignore[arg-type]
+        w = as_tensor(self.method.weight(self.filters))
+        y = self.method.output(self._transposed(self.method.activation(x), w, more), x)
+        return y if self.bias is None else y + self.bias.reshape(-1, 1, 1)
+
+    def _linear(self, a: Tensor, w: Tensor) -> Tensor:
+        return self._transposed(a, w, self.output_padding)
+
+    def _transposed(self, a: Tensor, w: Tensor, more: Sequence[int]) -> Tensor:
+        how = self.stride, self.padding, more, 1, self.dilation
+        return F.conv_transpose2d(a, w.transpose(0, 1), None, *how)  # type: ignore[arg-type]
+
+
 class BinaryLinear(_Binary, nn.Linear):
     """``torch.nn.Linear`` with ±1 weights and ±1 inputs."""
 
     def _forward(self, x: Tensor) -> Tensor:
-        w = as_tensor(self.method.weight(self.weight))
+        w = as_tensor(self.method.weight(self.filters))
         y = self.method.output(self._linear(self.method.activation(x), w), x)
         return y if self.bias is None else y + self.bias
 
@@ -188,7 +231,7 @@ class BinaryLinear(_Binary, nn.Linear):
         return F.linear(a, w)
 
 
-BinaryLayer: TypeAlias = BinaryConv1d | BinaryConv2d | BinaryLinear
+BinaryLayer: TypeAlias = BinaryConv1d | BinaryConv2d | BinaryConvTranspose2d | BinaryLinear
 
 
 def binary_layers(model: nn.Module) -> Iterator[tuple[str, BinaryLayer]]:
@@ -223,7 +266,7 @@ def show_example(model: nn.Module, example_input: Tensor) -> None:
 def penalty(model: nn.Module) -> Tensor | float:
     """Return the sum of the penalties of the model's methods, to be added to the loss.  It is 0 for most methods."""
     layers = [layer for _, layer in binary_layers(model)]
-    terms = [term for layer in layers if (term := layer.method.penalty(layer.weight)) is not None]
+    terms = [term for layer in layers if (term := layer.method.penalty(layer.filters)) is not None]
     for layer in layers:
         layer.method.penalty_asked = True
     return torch.stack([whole(term) for term in terms]).sum() if terms else 0.0

@@ -66,7 +66,7 @@ class BinarySchedule:
             for name, layer in self.layers:
                 try:
                     with torch.autocast(layer.weight.device.type, enabled=False):
-                        layer.method.begin_epoch(whole(layer.weight), epoch, self.epochs)
+                        layer.method.begin_epoch(whole(layer.filters), epoch, self.epochs)
                 except (TrainingError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
                     reason = str(error).partition("\n")[0]
                     raise TrainingError(f"binary layer {name!r} at the start of epoch {epoch:g}: {reason}") from None
@@ -81,13 +81,16 @@ class BinarySchedule:
         self._refuse_without_penalty()
         for _, layer in self.layers:
             layer.method.penalty_asked = False
-            layer.method.after_step(layer.weight)
+            filters = layer.filters
+            if filters is not layer.weight and layer.weight.grad is not None:  # a view has no gradient of its own
+                filters.grad = layer.as_filters(layer.weight.grad)
+            layer.method.after_step(filters)
             # Autograd counts the writes to a tensor; torch has no public name for the counter.
             layer.method.version_of_weight = layer.weight._version
 
     def _refuse_without_penalty(self) -> None:
         for name, layer in self.layers:
-            if not layer.method.penalty_asked and layer.method.penalty(layer.weight) is not None:
+            if not layer.method.penalty_asked and layer.method.penalty(layer.filters) is not None:
                 raise ConfigError(f"the method of layer {name!r} has a penalty: add rbnn.penalty(model) to the loss")
 
     def state_dict(self) -> dict[str, float]:

@@ -281,6 +281,14 @@ def test_an_output_that_a_norm_does_not_take_needs_the_affine() -> None:
     assert (conv.calls, conv.binary_macs, conv.bytes) == (2, 2 * 64 * 16, 8 + 8 * 8)
 
 
+def test_a_binary_transposed_convolution() -> None:
+    layer = rbnn.BinaryConvTranspose2d(16, 5, 2, stride=2, method="bi-real")
+    cost = by_name(costs(nn.Sequential(layer), torch.zeros(1, 16, 3, 3)))["0"]
+    assert (cost.kind, cost.bits, cost.output) == ("conv", 1, (5, 6, 6))
+    assert cost.binary_macs == 9 * 16 * 5 * 4  # each input pixel meets the whole filter
+    assert (cost.bit_bytes, cost.bytes) == (16 * 5 * 4 // 8, 16 * 5 * 4 // 8 + 8 * 5)
+
+
 def test_models_of_others() -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:

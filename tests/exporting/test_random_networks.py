@@ -24,6 +24,9 @@ PIECES = {
     "conv": lambda method: nn.Conv2d(CHANNELS, CHANNELS, 1),
     "binary": lambda method: rbnn.BinaryConv2d(CHANNELS, CHANNELS, 3, padding=1, method=method),
     "binary too": lambda method: rbnn.BinaryConv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False, method=method),
+    "binary upwards": lambda method: nn.Sequential(
+        nn.AvgPool2d((2, 1)), rbnn.BinaryConvTranspose2d(CHANNELS, CHANNELS, (4, 3), (2, 1), 1, method=method)
+    ),
 }
 """All keep the shape, so that any value can be added to any other."""
 

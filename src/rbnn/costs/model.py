@@ -185,7 +185,7 @@ def _layer(name: str, module: nn.Module, form: BinaryForm | None, call: "_Call",
 def _binary_form(layer: BinaryLayer) -> BinaryForm | None:
     """What the export would write; None if it would refuse."""
     try:
-        return layer.method.binary_form(layer.weight)
+        return layer.method.binary_form(layer.filters)
     except NotBinary:
         return None
 
@@ -196,12 +196,12 @@ def _position_factors(layer: BinaryLayer, form: BinaryForm) -> tuple[int, int]:
     if not form.magnitudes:
         return learned, 0
     grouped = not isinstance(layer, BinaryLinear) and layer.groups > 1
-    return learned, layer.weight.numel() if grouped else prod(layer.weight.shape[2:])
+    return learned, layer.weight.numel() if grouped else prod(layer.filters.shape[2:])
 
 
 def _scale_bytes(layer: BinaryLayer, form: BinaryForm, normed: bool) -> int:
     """Bytes of the scales of the passes, and of the affine after them if the layer has its own."""
-    filters = layer.weight.shape[0]
+    filters = len(layer.filters)
     if not form.mapped:
         passes = len(form.signs) * len(form.levels)
         return FLOAT_BYTES * filters * (passes - 1) + (0 if normed else AFFINE_BYTES * filters)

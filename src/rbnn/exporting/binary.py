@@ -1,6 +1,8 @@
 """Binary layers: signs of the input, sums of bits, and what a method does around them."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,13 @@ from torch import Tensor
 from rbnn.errors import NotBinary
 from rbnn.exporting.draft import Array, TorchValue
 from rbnn.exporting.handlers import affine, check_sides, sides
+from rbnn.exporting.phases import Phase, Side, side_of
+from rbnn.exporting.resizing import conv_transpose
 from rbnn.exporting.shapes import padded, permuted
-from rbnn.exporting.traced_call import Call, Place
+from rbnn.exporting.traced_call import Call, Place, pair
 from rbnn.functional import as_tensor
 from rbnn.methods import BinaryForm
-from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
 from rbnn.packed.operations import Operation, Shape
 
 Known = dict[tuple[object, ...], str]
@@ -25,7 +29,7 @@ Known = dict[tuple[object, ...], str]
 def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
     """``map ⊙ Σ_ij factor_i level_j (signs_i ⊛ sign(x − threshold_j)) + bias``."""
     try:
-        form = layer.method.binary_form(layer.weight)
+        form = layer.method.binary_form(layer.filters)
     except NotBinary as reason:
         raise call.fail(str(reason)) from None
     if isinstance(layer, BinaryLinear):
@@ -37,7 +41,7 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
             )
         return _over_the_last(call, x, layer, form, known)
     check_sides(call, x, layer.weight)
-    if layer.padding_mode != "zeros":
+    if not isinstance(layer, BinaryConvTranspose2d) and layer.padding_mode != "zeros":
         x = _padded(call, x, layer, form)
     return _lowered(call, x, layer, form, known)
 
@@ -45,7 +49,11 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
 def _lowered(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm, known: Known) -> str:
     signs = _torch_signs(call, x, layer, form)
     form = _of_height_one(form) if isinstance(layer, BinaryConv1d) else form
-    lowered = _Layer(call, x, form, _window(call, layer, form), signs, known)
+    lowered: _Layer
+    if isinstance(layer, BinaryConvTranspose2d):
+        lowered = _Transposed(call, x, form, signs, known, layer)
+    else:
+        lowered = _Plain(call, x, form, signs, known, _window(call, layer, form))
     y: Tensor = call.result
     if not form.mapped:
         buffer = lowered.sums(0.0 if layer.bias is None else call.array(layer.bias))
@@ -88,18 +96,20 @@ def _of_height_one(form: BinaryForm) -> BinaryForm:
 
 @dataclass(frozen=True)
 class _Window:
-    """How the kernel moves.  ``cut`` is the number of output pixels that exist only because the padding is wider than
+    """How the kernel moves.  Its first ``start`` results in each direction exist only because its padding is wider than
     torch's."""
 
     steps: dict[str, Any]
     """The attributes kernel, stride, padding and dilation."""
     groups: int
-    cut: list[int]
+    results: tuple[int, int]
+    start: tuple[int, int]
 
 
-def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> _Window:
+def _window(call: Call, layer: BinaryConv1d | BinaryConv2d | BinaryLinear, form: BinaryForm) -> _Window:
+    height, width, _ = call.shape_of(call.result)
     if isinstance(layer, BinaryLinear):
-        return _Window({"kernel": [1, 1]}, 1, [0, 0])
+        return _Window({"kernel": [1, 1]}, 1, (height, width), (0, 0))
     kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
     edge = layer.padding if layer.padding_mode == "zeros" else "valid"  # otherwise the image has been padded already
     if isinstance(layer, BinaryConv1d):
@@ -108,56 +118,72 @@ def _window(call: Call, layer: BinaryLayer, form: BinaryForm) -> _Window:
     around = sides(edge, list(kernel), list(dilation))
     # "same" with an even kernel: equal padding on both sides, and the first outputs are cut off.
     padding = [max(both) for both in around]
-    cut = [after - before for before, after in around]
-    if any(cut) and form.magnitudes:
+    down, right = (after - before for before, after in around)
+    if (down or right) and form.magnitudes:
         raise call.fail(
             "XNOR-Net's K with padding 'same' and an even kernel is not supported: give the padding as numbers"
         )
     steps = {"kernel": list(kernel), "stride": list(stride), "padding": padding, "dilation": list(dilation)}
-    return _Window(steps, layer.groups, cut)
+    return _Window(steps, layer.groups, (height + down, width + right), (down, right))
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _Layer(ABC):
     """A layer whose operations are being written."""
 
     call: Call
     x: Place
     form: BinaryForm
-    window: _Window
     torch_signs: list[tuple[Tensor, Tensor]]
     """Threshold and torch's signs for each plane."""
     known: Known
 
+    @abstractmethod
     def sums(self, bias: Array | float) -> str:
-        """Σ factor level (signs ⊛ a) + bias, without the outputs of a wider padding."""
-        call, cut = self.call, self.window.cut
-        signs = self.form.signs
-        filters = signs.transpose(0, 1, 3, 4, 2) if signs.ndim == 5 else signs[:, :, None, None]
-        height, width, channels = call.shape_of(call.result)
-        wide: Shape = height + cut[0], width + cut[1], channels
+        """Σ factor level (signs ⊛ a) + bias."""
+
+    @abstractmethod
+    def magnitudes(self) -> str:
+        """XNOR-Net's K: the mean of |x| over the channels that a filter sees, then over the kernel."""
+
+    def positions(self) -> list[str]:
+        """Γ, if it exists: one number per position, or per channel and position."""
+        factors = self.form.positions
+        if factors is None:
+            return []
+        values = factors[:, :, None] if factors.ndim == 2 else factors.transpose(1, 2, 0)
+        height, width, channels = values.shape
+        return [self.call.write("constant", {}, {"value": values}, shape=(height, width, channels), part=".positions")]
+
+    def _convolved(self, form: BinaryForm, window: _Window, bias: Array | float, shape: Shape, name: str = "") -> str:
+        """The sums of one window, without what only a wider padding gives.  ``shape`` is the result's."""
+        call = self.call
+        filters = form.signs.transpose(0, 1, 3, 4, 2) if form.signs.ndim == 5 else form.signs[:, :, None, None]
         # An offset of the inputs adds offset · Σ w over all taps, because padded taps have the lowest level instead of
         # 0.
-        totals = np.einsum("mo,mo->o", self.form.factors, filters.sum((2, 3, 4), dtype=np.float64))
-        buffer = self._chain(list(filters), self.form.offset * totals + bias, wide)
-        if any(cut):
-            attributes = {"start": [*cut, 0], "stop": list(wide), "step": [1, 1, 1]}
-            shape = (height, width, channels)
-            buffer = call.write("slice", {"x": buffer}, attributes=attributes, shape=shape, part=".cut")
+        totals = np.einsum("mo,mo->o", form.factors, filters.sum((2, 3, 4), dtype=np.float64))
+        wide: Shape = (*window.results, shape[2])
+        buffer = self._chain(form, list(filters), form.offset * totals + bias, window, wide, name)
+        if wide != shape:
+            ends = [first + side for first, side in zip(window.start, shape, strict=False)]
+            attributes = {"start": [*window.start, 0], "stop": [*ends, shape[2]], "step": [1, 1, 1]}
+            buffer = call.write("slice", {"x": buffer}, attributes=attributes, shape=shape, part=f"{name}.cut")
         return buffer
 
-    def _chain(self, bases: list[Array], shift: Array, shape: Shape) -> str:
+    def _chain(
+        self, form: BinaryForm, bases: list[Array], shift: Array, window: _Window, shape: Shape, name: str
+    ) -> str:
         """A binary convolution for each base and plane, each of which adds to the output of the last one.  Planes share
         the array of a base, so the file contains it once."""
-        planes, form = self._planes(), self.form
-        attributes = self.window.steps | {"pad": -1 if form.offset else 0}
-        if self.window.groups > 1:
-            attributes["groups"] = self.window.groups
+        planes = self._planes()
+        attributes = window.steps | {"pad": -1 if form.offset else 0}
+        if window.groups > 1:
+            attributes["groups"] = window.groups
         residual: dict[str, str] = {}
         buffer, count = "", len(planes) * len(bases)
         for index in range(count):
             base, plane = divmod(index, len(planes))
-            part = f".base{base}.{plane}" if count > 1 else ""
+            part = f"{name}.base{base}.{plane}" if count > 1 else name
             tensors = {"weight": bases[base], "scale": form.factors[base] * form.levels[plane]}
             if index == count - 1:
                 tensors["shift"] = shift
@@ -181,31 +207,99 @@ class _Layer:
             found.append(self.known[key])
         return found
 
+    def _absolute(self) -> str:
+        """|x|"""
+        absolute, shape = {"activation": ["abs"]}, self.call.shape_of(self.x.value)
+        return self.call.write("activation", {"x": self.x.buffer}, attributes=absolute, shape=shape, part=".abs")
+
+    def _over_channels(self, size: str) -> str:
+        """The mean of |x|, one map for all filters."""
+        height, width, _ = self.call.shape_of(self.x.value)
+        return self.call.write("mean", {"x": size}, attributes={"over": "c"}, shape=(height, width, 1), part=".mean")
+
+
+@dataclass(frozen=True)
+class _Plain(_Layer):
+    window: _Window
+
+    def sums(self, bias: Array | float) -> str:
+        return self._convolved(self.form, self.window, bias, self.call.shape_of(self.call.result))
+
     def magnitudes(self) -> str:
-        """XNOR-Net's K: the mean of |x| over the channels that a filter sees, then over the kernel."""
-        call, groups = self.call, self.window.groups
-        height, width, channels = call.shape_of(self.x.value)
-        absolute = {"activation": ["abs"]}
-        size = call.write(
-            "activation", {"x": self.x.buffer}, attributes=absolute, shape=(height, width, channels), part=".abs"
-        )
-        out_height, out_width, filters = call.shape_of(call.result)
-        seen, kernel = channels // groups, self.window.steps["kernel"]
-        if groups == 1:  # the same map for all filters
-            size = call.write("mean", {"x": size}, attributes={"over": "c"}, shape=(height, width, 1), part=".mean")
+        call, groups, size = self.call, self.window.groups, self._absolute()
+        height, width, filters = call.shape_of(call.result)
+        seen, kernel = call.shape_of(self.x.value)[2] // groups, self.window.steps["kernel"]
+        if groups == 1:
+            size = self._over_channels(size)
             seen = filters = 1
         box = np.full((filters, *kernel, seen), 1 / (seen * kernel[0] * kernel[1]))
-        shape, attributes = (out_height, out_width, filters), self.window.steps | {"groups": groups}
+        shape, attributes = (height, width, filters), self.window.steps | {"groups": groups}
         return call.write("float_conv", {"x": size}, {"weight": box}, attributes, shape=shape, part=".k")
 
-    def positions(self) -> list[str]:
-        """Γ, if it exists: one number per position, or per channel and position."""
-        factors = self.form.positions
-        if factors is None:
-            return []
-        values = factors[:, :, None] if factors.ndim == 2 else factors.transpose(1, 2, 0)
-        height, width, channels = values.shape
-        return [self.call.write("constant", {}, {"value": values}, shape=(height, width, channels), part=".positions")]
+
+@dataclass(frozen=True)
+class _Transposed(_Layer):
+    layer: BinaryConvTranspose2d
+
+    def sums(self, bias: Array | float) -> str:
+        """The phases as plain convolutions, put side by side."""
+        call, layer = self.call, self.layer
+        (height, width, _), (high, wide, outputs) = call.shape_of(self.x.value), call.shape_of(call.result)
+        how = layer.kernel_size, layer.stride, pair(layer.padding), layer.dilation  # type: ignore[arg-type]
+        down, right = (
+            side_of(inputs, results, *each)
+            for inputs, results, *each in zip((height, width), (high, wide), *how, strict=True)
+        )
+        pairs = [(one, two) for one in down.phases for two in right.phases]
+        batches = [pairs] if down.alike and right.alike else [[pair] for pair in pairs]
+        shift = np.broadcast_to(bias, outputs)
+        parts = [
+            self._phases(batch, shift, (down.rows, right.rows, len(batch) * outputs), f".phase{index}")
+            for index, batch in enumerate(batches)
+        ]
+        return self._side_by_side(parts, down, right)
+
+    def _phases(self, pairs: list[tuple[Phase, Phase]], shift: Array, shape: Shape, name: str) -> str:
+        """Phases of the same window, in rows and columns, as one convolution with the filters of each."""
+        signs = np.concatenate(
+            [self.form.signs[:, :, :, one.taps or (0,)][..., two.taps or (0,)] for one, two in pairs], 1
+        )
+        reached = np.concatenate([self.form.factors * bool(one.taps and two.taps) for one, two in pairs], 1)
+        windows = [phase.window for phase in pairs[0]]
+        steps = {
+            "kernel": [each.taps for each in windows], "padding": [each.padding for each in windows],
+            "dilation": [each.dilation for each in windows],
+        }  # fmt: skip
+        window = _Window(steps, 1, (windows[0].results, windows[1].results), (windows[0].start, windows[1].start))
+        form = replace(self.form, signs=signs, factors=reached)
+        return self._convolved(form, window, np.tile(shift, len(pairs)), shape, name)
+
+    def _side_by_side(self, parts: list[str], down: Side, right: Side) -> str:
+        """(rows, columns, phases · outputs) → (rows · phases, columns · phases, outputs), without what torch cuts
+        off."""
+        call, steps = self.call, self.layer.stride
+        high, wide, outputs = call.shape_of(call.result)
+        buffer = parts[0]
+        if len(parts) > 1:
+            inputs = {f"x{index}": part for index, part in enumerate(parts)}
+            shape = (down.rows, right.rows, len(parts) * outputs)
+            buffer = call.write("concat", inputs, shape=shape, part=".phases")
+        full = (down.rows * steps[0], right.rows * steps[1], outputs)
+        if steps != (1, 1):
+            moved = {"sides": [down.rows, right.rows, *steps, outputs], "order": [0, 2, 1, 3, 4]}
+            buffer = call.write("permute", {"x": buffer}, attributes=moved, shape=full, part=".pixels")
+        if full != (high, wide, outputs):
+            stop = [down.cut + high, right.cut + wide, outputs]
+            cut = {"start": [down.cut, right.cut, 0], "stop": stop, "step": [1, 1, 1]}
+            buffer = call.write("slice", {"x": buffer}, attributes=cut, shape=(high, wide, outputs), part=".cut")
+        return buffer
+
+    def magnitudes(self) -> str:
+        layer, value = self.layer, self.x.value.abs().mean(1, keepdim=True)
+        mean = Place(self._over_channels(self._absolute()), value)
+        box = torch.full((1, 1, *layer.kernel_size), 1 / prod(layer.kernel_size))
+        call = replace(self.call, name=f"{self.call.name}.k", result=layer._linear(value, box))
+        return conv_transpose(call, mean, box, None, layer.stride, layer.padding, 0, 1, layer.dilation)
 
 
 def _mean_of(value: Tensor) -> Tensor:
@@ -218,7 +312,7 @@ def _torch_signs(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm) -> 
     the method's ``weight`` and ``activation``."""
     method = type(layer.method).__name__
     with torch.no_grad():
-        weight = as_tensor(layer.method.weight(layer.weight)).double().numpy()
+        weight = as_tensor(layer.method.weight(layer.filters)).double().numpy()
         values = layer.method.activation(x.value)
     packed = np.einsum("mo...,mo->o...", form.signs.astype(np.float64), form.factors)
     if not np.allclose(packed, weight, rtol=1e-5, atol=1e-6 * float(np.abs(weight).max(initial=0.0))):

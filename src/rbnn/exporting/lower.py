@@ -101,7 +101,7 @@ def _lowered_apart(
     handler = MODULES.get(type(step.target)) or FUNCTIONS.get(called(step.target))
     x = step.inputs[0]
     if isinstance(step.target, BinaryLinear) and layouts[x].dim < x.tensor.dim() - 1:
-        if step.target.method.binary_form(step.target.weight).centred:
+        if step.target.method.binary_form(step.target.filters).centred:
             raise call.fail(
                 "its method takes signs around the mean of what begins with the batch: move the batch to the front "
                 "before this layer, keep it float, or binarize by a method that does not centre, such as 'bi-real'"

@@ -22,9 +22,9 @@ from rbnn.errors import ExportError
 from rbnn.exporting.dispatch import MODULES, called
 from rbnn.exporting.examples import Examples
 from rbnn.models import Join, OptionA, RPReLU
-from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
+from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLinear
 
-WHOLE = BinaryConv1d, BinaryConv2d, BinaryLinear, Join, OptionA, RPReLU
+WHOLE = BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLinear, Join, OptionA, RPReLU
 """Modules of rbnn that are one call, like those of ``torch.nn`` that have a handler."""
 
 ASKED = {

@@ -64,6 +64,10 @@ class _Restoring:
             if operation.kind == "constant":
                 raise Mismatch(f"{operation.name!r} has a factor for each position (xnor++): use its checkpoint")
         for name, module in self.modules.items():
+            if isinstance(module, nn.ConvTranspose2d):
+                raise Mismatch(
+                    f"layer {name!r} is a transposed convolution, which cannot be restored: use its checkpoint"
+                )
             if isinstance(module, nn.Conv2d | nn.Linear):
                 binary = isinstance(module, BinaryConv2d | BinaryLinear)
                 operation = self._operation(name, "binary_conv" if binary else "float_conv")

@@ -94,7 +94,7 @@ class RAD(BNN):
         for module in modules:
             if isinstance(module, _BatchNorm):
                 return module if module.num_features == self._filters else None
-            if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear):
+            if isinstance(module, nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
                 return None
         return None
 

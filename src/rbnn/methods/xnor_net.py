@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rbnn.errors import ConfigError
 from rbnn.functional import ScaledSigns, binarize, mean_magnitude
 from rbnn.methods._form import BinaryForm
 from rbnn.methods._method import SignInputs
@@ -56,7 +57,15 @@ class XNORNet(SignInputs):
         return ScaledSigns(signs, scale, soft=soft)
 
     def output(self, y: Tensor, x: Tensor) -> Tensor:
-        return y * self.magnitudes(x) if self.k_map else y
+        if not self.k_map:
+            return y
+        k = self.magnitudes(x)
+        if k.shape[2:] != y.shape[2:]:
+            raise ConfigError(
+                f"K has the size {tuple(k.shape[2:])}, but the output {tuple(y.shape[2:])}: give the transposed "
+                "convolution an output_padding in place of an output_size"
+            )
+        return y * k
 
     @torch.no_grad()
     def magnitudes(self, x: Tensor) -> Tensor:

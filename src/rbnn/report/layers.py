@@ -85,12 +85,12 @@ def _of_network(run: Run) -> Iterator[Layer]:
         )
     logged = layer_measures(model, run.initial or signs, signs)
     for name, layer in binary_layers(model):
-        before = layer.method.before_sign(layer.weight).double()
+        before = layer.method.before_sign(layer.filters).double()
         bits, measures = sign(before), logged[name]
         weights, scale = before.flatten().float().numpy(), optimal_scale(before, bits) or 1.0
         yield Layer(
             name,
-            tuple(layer.weight.shape),
+            tuple(layer.filters.shape),
             cosine(before, bits),
             measures["angle"],
             measures["error"],

@@ -54,9 +54,9 @@ def notices(model: nn.Module, measures: dict[str, dict[str, float]], share_of_pe
     for name, layer in binary_layers(model):
         if measures[name]["epoch_flips"] == 0 and share_of_peak >= STANDING_STILL_FROM:
             sentences.append(f"no sign of {name} changed in this epoch")
-        if constant := constant_filters(layer.weight):
+        if constant := constant_filters(layer.filters):
             sentences.append(
-                f"{constant} of {len(layer.weight)} filters of {name} are constant, and so are their signs"
+                f"{constant} of {len(layer.filters)} filters of {name} are constant, and so are their signs"
             )
     return sentences
 

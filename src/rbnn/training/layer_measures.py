@@ -33,13 +33,13 @@ def initial_signs(model: nn.Module, continued: Collection[str] = ()) -> Signs:
     layers that continue a trained network."""
     now = present_signs(model) if continued else {}
     return {
-        name: now[name] if name in continued else _packed(sign(layer.weight)) for name, layer in binary_layers(model)
+        name: now[name] if name in continued else _packed(sign(layer.filters)) for name, layer in binary_layers(model)
     }
 
 
 def present_signs(model: nn.Module) -> Signs:
     """The current ±1 weights."""
-    return {name: _packed(layer.method.signs(layer.weight)) for name, layer in binary_layers(model)}
+    return {name: _packed(layer.method.signs(layer.filters)) for name, layer in binary_layers(model)}
 
 
 @torch.no_grad()
@@ -49,7 +49,7 @@ def layer_measures(model: nn.Module, initial: Signs, previous: Signs) -> dict[st
     (α)."""
     measures = {}
     for name, layer in binary_layers(model):
-        before = layer.method.before_sign(layer.weight)
+        before = layer.method.before_sign(layer.filters)
         signs = sign(before)
         measures[name] = {
             "angle": angle(before, signs),

@@ -19,7 +19,7 @@ def parameter_groups(
     ``binary_lr`` times the learning rate and ``binary_decay`` times the decay of the others."""
     factors: dict[int, float] = {}
     for module in model.modules():
-        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear):
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
             factors[id(module.weight)] = 1.0
     binary = set()
     for _, layer in binary_layers(model):

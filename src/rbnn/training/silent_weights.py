@@ -35,24 +35,24 @@ class SilentWeights:
         self.signs: dict[str, Tensor] = {}
         """As of the last step, True for +1."""
         if decay:
-            self.changes = {name: torch.zeros_like(layer.weight, requires_grad=False) for name, layer in self.layers}
-            self.signs = {name: layer.method.signs(layer.weight) > 0 for name, layer in self.layers}
+            self.changes = {name: torch.zeros_like(layer.filters, requires_grad=False) for name, layer in self.layers}
+            self.signs = {name: layer.method.signs(layer.filters) > 0 for name, layer in self.layers}
         optimizer.register_step_pre_hook(self._before_step)
 
     @torch.no_grad()
     def _before_step(self, *hook: Any) -> None:
         for name, layer in self.layers:
-            gradient = layer.weight.grad
-            if gradient is None:
+            if layer.weight.grad is None:
                 continue
+            gradient, filters = layer.as_filters(layer.weight.grad), layer.filters
             if self.floor:
-                gradient.mul_(longer(gradient, layer.weight, self.floor))
+                gradient.mul_(longer(gradient, filters, self.floor))
             if self.decay:
-                signs = layer.method.signs(layer.weight) > 0
+                signs = layer.method.signs(filters) > 0
                 changed = (signs != self.signs[name]).to(gradient.dtype)
                 seen = self.changes[name].mul_(self.memory).add_(changed, alpha=1 - self.memory)
                 self.signs[name] = signs
-                gradient.add_((seen < self.below) * layer.weight, alpha=self.decay)
+                gradient.add_((seen < self.below) * filters, alpha=self.decay)
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         return {"changes": dict(self.changes), "signs": dict(self.signs)}
