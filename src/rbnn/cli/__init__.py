@@ -182,9 +182,9 @@ def _run(name: str, words: list[str]) -> None:
     if hasattr(module, "parse"):
         options = module.parse(words)
     else:
-        import tyro
+        from rbnn.cli._flags import parse_flags
 
-        options = tyro.cli(getattr(module, name.capitalize()), prog=f"rbnn {name}", args=words)
+        options = parse_flags(getattr(module, name.capitalize()), words, prog=f"rbnn {name}")
     module.run(options)
 
 

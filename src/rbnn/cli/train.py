@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
 from rbnn import plugins
+from rbnn.cli._flags import parse_flags
 from rbnn.cli._packed import refuse_packed
 from rbnn.cli._streams import say
 from rbnn.methods import against_paper
@@ -64,7 +64,7 @@ def parse(words: list[str]) -> TrainConfig:
         if found.parent == Path(recipe):
             default = replace(default, out=found.parent)  # the run may have been moved since it wrote its configuration
         default, options = replace(default, options={}), default.options
-    chosen = tyro.cli(TrainConfig, prog="rbnn train [RECIPE]", description=HELP, args=words, default=default)
+    chosen = parse_flags(TrainConfig, words, prog="rbnn train [RECIPE]", description=HELP, default=default)
     # Options are merged one by one; the recipe's options are dropped if they belong to another method.
     return replace(chosen, options=options | chosen.options) if chosen.method == default.method else chosen
 
