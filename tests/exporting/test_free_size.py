@@ -204,7 +204,7 @@ def test_what_fixes_the_size_is_named(tmp_path: Path, model: Any, words: str) ->
 
 
 def test_vectors_have_no_size(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"free_size is for pictures .* and signals"):
+    with pytest.raises(ExportError, match=r"free_size is for images .* and signals"):
         rbnn.export(nn.Linear(4, 3), tmp_path / "net.rbnn", torch.randn(2, 4), free_size=True)
 
 

@@ -128,7 +128,7 @@ class ReadTwice(nn.Module):
     "model", [ReadTwice(), nn.Conv2d(3, 6, 3, groups=3), nn.Sequential(nn.ReLU(), nn.Conv2d(3, 4, 3))]
 )
 def test_an_int8_stem_is_a_convolution_of_the_pictures(tmp_path: Path, model: nn.Module) -> None:
-    with pytest.raises(ExportError, match="a float convolution without groups as the only reader of the pictures"):
+    with pytest.raises(ExportError, match="a float convolution without groups as the only reader of the images"):
         rbnn.export(model, tmp_path / "net.rbnn", normalised(2), MEAN, STD, stem="int8")
 
 

@@ -57,7 +57,7 @@ def caught(x: Tensor) -> Tensor:
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a module": (
         lambda: nn.Sequential(nn.ReLU(), nn.Threshold(0.1, 3.0)),
-        r"_threshold in 'middle.1' \(.*\) cannot be packed: its value must be its threshold",
+        r"_threshold in 'middle.1' \(.*\) cannot be packed: its value must equal its threshold",
     ),
     "a function": (
         lambda: Does(lambda x: torch.fft.fft(x).real), r"fft_fft in 'middle' \(test_refusals.py:\d+\) cannot be packed"
@@ -66,29 +66,29 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Does(lambda x: x.argmax(1).float()), "argmax in 'middle' .*; export the network up to here"
     ),
     "a part that is written with gaps": (
-        lambda: Does(written_in_part), r"setitem .* parts with steps cannot be written"
+        lambda: Does(written_in_part), r"setitem .* assignment to a slice with a step"
     ),
     "a part that is written, read as a whole": (
         lambda: Does(written_through_a_view), r"test_refusals.py:\d+ writes into a part of a tensor that is read again"
     ),
     "a decision": (
         lambda: Does(lambda x: x if x.sum() > 0 else -x),
-        r"test_refusals.py:\d+, in 'middle', depends on the values of the pictures \(bool\)",
+        r"test_refusals.py:\d+, in 'middle', depends on the values of the input \(bool\)",
     ),
-    "a number": (lambda: Does(lambda x: x * float(x.mean())), r"depends on the values of the pictures \(float\)"),
-    "a number, caught": (lambda: Does(caught), r"depends on the values of the pictures \(item\)"),
+    "a number": (lambda: Does(lambda x: x * float(x.mean())), r"depends on the values of the input \(float\)"),
+    "a number, caught": (lambda: Does(caught), r"depends on the values of the input \(item\)"),
     "binary circular padding, centred": (
         lambda: rbnn.BinaryConv2d(12, 3, 3, padding=1, padding_mode="circular", method="rbnn"), "mode 'circular'"
     ),
-    "a mixed batch": (lambda: Does(lambda x: x.reshape(-1, 12)), "pictures of a batch must stay separate"),
-    "batches that change places": (lambda: Does(lambda x: x.transpose(0, 1)), "pictures of a batch must stay separate"),
+    "a mixed batch": (lambda: Does(lambda x: x.reshape(-1, 12)), "images of a batch must stay separate"),
+    "batches that change places": (lambda: Does(lambda x: x.transpose(0, 1)), "images of a batch must stay separate"),
     "the mean of a batch": (
-        lambda: Does(lambda x: x - x.mean(0, keepdim=True)), r"mean in 'middle' \(.*\) cannot be packed: pictures of a"
+        lambda: Does(lambda x: x - x.mean(0, keepdim=True)), r"mean in 'middle' \(.*\) cannot be packed: images of a"
     ),
     "the sum of everything": (lambda: Does(lambda x: x / x.sum()), "keep the batch dimension"),
-    "a slice of a batch": (lambda: Does(lambda x: x[1:]), "pictures of a batch must stay together"),
+    "a slice of a batch": (lambda: Does(lambda x: x[1:]), "images of a batch must stay together"),
     "a chosen list": (lambda: Does(lambda x: x[:, [3, 1], 2:]), r"only slices and integers"),
-    "joined pictures": (lambda: Does(lambda x: torch.cat([x, x])), r"pictures of a batch must stay separate"),
+    "joined pictures": (lambda: Does(lambda x: torch.cat([x, x])), r"images of a batch must stay separate"),
     "a batch norm of the batch": (
         lambda: nn.BatchNorm2d(12, track_running_stats=False), "nn.BatchNorm2d in 'middle' .* running statistics"
     ),
@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Does(lambda x: x + torch.max(x, 1, keepdim=True)[1]), "add in 'middle' .* indices of maxima are not"
     ),
     "a divisor": (lambda: nn.AvgPool2d(2, divisor_override=3), "divisor_override"),
-    "a computed weight": (lambda: Does(lambda x: F.conv2d(x, x[:, :, :1, :1])), "weight is computed from the pictures"),
+    "a computed weight": (lambda: Does(lambda x: F.conv2d(x, x[:, :, :1, :1])), "weight depends on the input"),
     "a factor for each input of a linear layer": (
         lambda: rbnn.BinaryLinear(WIDTH, 4, method="xnor-net", options={"k_map": True}), "flatten first"
     ),
@@ -140,9 +140,9 @@ def test_a_network_without_any_operation(tmp_path: Path) -> None:
     ("example", "words"),
     [
         (torch.zeros(3, 8, 8), r"does not accept the example input \(3, 8, 8\): expected 4D"),
-        (torch.zeros(8), "must be pictures"),
-        (torch.zeros(0, 3, 8, 8), "must be pictures"),
-        ([1.0], "must be pictures"),
+        (torch.zeros(8), "must be images"),
+        (torch.zeros(0, 3, 8, 8), "must be images"),
+        ([1.0], "must be images"),
         (torch.full((1, 3, 8, 8), torch.nan), "NaN or infinite"),
         (torch.zeros(1, 4, 8, 8), r"Around does not accept the example input \(2, 4, 8, 8\)"),
     ],

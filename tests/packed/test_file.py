@@ -331,5 +331,5 @@ def test_answers_that_are_none(graph: Graph, words: str) -> None:
 @pytest.mark.parametrize("shapes", [[], {"logits": 5}, {"logits": [5.0]}, {"logits": [0]}, {"logits": [-5, -1]}])
 def test_shapes_that_are_none(packed: Path, shapes: Any) -> None:
     change = with_graph(lambda graph: graph.update(shapes=shapes))
-    with pytest.raises(PackError, match="shapes of its answers must be lists of whole numbers"):
+    with pytest.raises(PackError, match="shapes of its outputs must be lists of whole numbers"):
         packfile.read(rewrite(packed, change))

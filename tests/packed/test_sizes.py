@@ -155,8 +155,8 @@ def followed(**changes: Any) -> Graph:
 
 
 @pytest.mark.parametrize(("graph", "words"), [
-    (replace(free_network(), free=None), "depend on the size of the picture, which is not free"),
-    (replace(free_network(), free=Free((0, 0), free_network().free.shapes)), "one at least above 0"),  # type: ignore[union-attr]
+    (replace(free_network(), free=None), "depend on the image size, which is not free"),
+    (replace(free_network(), free=Free((0, 0), free_network().free.shapes)), "at least one above 0"),  # type: ignore[union-attr]
     (replace(free_network(), free=Free((-1, 4))), "steps of free sizes must be two whole numbers"),
     (replace(free_network(), free=Free((1, 1), {"cut": [24, 27]})), r"the output 'cut' follows as \[24, 27\]"),
     (replace(free_network(), free=Free((1, 1), {"other": [24]})), "the output 'other' follows as"),

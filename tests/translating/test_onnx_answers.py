@@ -104,5 +104,5 @@ def test_a_wrong_answer_is_named_whichever_it_is() -> None:
     assert node.op_type == "PRelu"
     node.op_type = "Relu"
     del node.input[1:]
-    with pytest.raises(ExportError, match="layer 'three': ONNX Runtime's answer differs"):
+    with pytest.raises(ExportError, match="layer 'three': ONNX Runtime's output differs"):
         compare(graph, network, IMAGES)

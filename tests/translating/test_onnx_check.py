@@ -35,10 +35,10 @@ def change(network: OnnxNetwork, tensor: str, to: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     ("tensor", "to", "says"),
     [
-        ("stem.weight", lambda w: w * np.float32(1.001), "layer 'stem': ONNX Runtime's answer differs from the packed"),
-        ("one.bits", lambda bits: bits ^ np.uint8(1), "layer 'one': ONNX Runtime's answer differs"),
+        ("stem.weight", lambda w: w * np.float32(1.001), "layer 'stem': ONNX Runtime's output differs from the packed"),
+        ("one.bits", lambda bits: bits ^ np.uint8(1), "layer 'one': ONNX Runtime's output differs"),
         ("two.bits", lambda bits: bits ^ np.uint8(255), "layer 'pool': .* of 384 signs differ in ONNX Runtime"),
-        ("fc.bias", lambda bias: bias + np.float32(0.01), "layer 'fc': ONNX Runtime's answer differs"),
+        ("fc.bias", lambda bias: bias + np.float32(0.01), "layer 'fc': ONNX Runtime's output differs"),
     ],
 )
 def test_a_wrong_model_is_refused(tensor: str, to: Callable[[Any], Any], says: str) -> None:

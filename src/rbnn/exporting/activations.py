@@ -51,7 +51,7 @@ def leaky_relu(call: Call, x: Place, negative_slope: float = 0.01, inplace: bool
 
 def prelu(call: Call, x: Place, weight: Any) -> str:
     if not isinstance(weight, Tensor):
-        raise call.fail("its slope is computed from the pictures")
+        raise call.fail("its slope depends on the input")
     return prelu_of(call, x, weight)
 
 
@@ -143,7 +143,7 @@ def logsigmoid(call: Call, x: Place) -> str:
 
 def threshold(call: Call, x: Place, threshold: float, value: float, inplace: bool = False) -> str:
     if threshold != value:
-        raise call.fail("its value must be its threshold: else a small step of x is a large one behind it")
+        raise call.fail("its value must equal its threshold: otherwise the output jumps at the threshold")
     return clamp_min(call, x, float(threshold))
 
 

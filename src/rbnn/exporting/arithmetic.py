@@ -214,7 +214,7 @@ def _full(call: Call, x: Place, term: Any) -> Tensor:
         raise call.fail(f"a constant of the shape {tuple(tensor.shape)} would enlarge {tuple(x.value.shape)}")
     tensor = tensor.reshape(*[1] * (x.value.dim() - tensor.dim()), *tensor.shape)
     if not bool((tensor == tensor[:1]).all()):
-        raise call.fail("a constant with a value for each picture of the batch fits only one batch")
+        raise call.fail("a constant with one value per image of the batch fits only one batch")
     return tensor[:1]
 
 

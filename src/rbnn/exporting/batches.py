@@ -14,7 +14,7 @@ from rbnn.exporting import activations, arithmetic, handlers, reductions, resizi
 from rbnn.exporting.products import multi_head_attention
 from rbnn.exporting.traced_call import Call, Handler, Place
 
-APART = "pictures of a batch must stay separate: keep the first dimension"
+APART = "images of a batch must stay separate: keep the first dimension"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Layout:
         """The place of dimension ``dim`` of ``dims`` when the images are first."""
         dim %= dims
         if dim == self.dim:
-            raise call.fail("pictures of a batch must stay separate: this dimension is theirs")
+            raise call.fail("images of a batch must stay separate: this is the batch dimension")
         return dim + 1 if dim < self.dim else dim + len(self.shares)
 
     def of_constant(self, tensor: Tensor, dims: int) -> Tensor:
@@ -162,13 +162,13 @@ def _gathered(call: Call, x: Place, sources: Tensor, value: Tensor, part: str) -
         step = int(used[1] - used[0]) if len(used) > 1 else 1
         span = range(int(used[0]), int(used[-1]) + 1, step)
         if not np.array_equal(used, np.array(span)):
-            raise call.fail("it takes more than a slice")
+            raise call.fail("only values that form a slice can be taken")
         if len(span) < x.value.shape[dim]:
             spans[dim] = span
         inside.append((where.reshape(-1), len(used)))
     sides = [length for _, length in inside]
     if prod(sides) != value[0].numel():
-        raise call.fail("it takes more than a slice")
+        raise call.fail("only values that form a slice can be taken")
     part_of_x = shapes.cut(call, x, spans, f"{part}.cut") if spans else x
     order = np.ravel_multi_index([where for where, _ in inside], sides)
     return shapes.moved_by(call, part_of_x, torch.from_numpy(order).reshape(value.shape[1:]), value, part)
@@ -244,7 +244,7 @@ def _along(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], foun
     if dim_at is not None:
         dim = named.pop("axis", named.get("dim", plain[dim_at] if len(plain) > dim_at else None))
         if dim is None:
-            raise call.fail("pictures of a batch must stay separate: name the dimensions")
+            raise call.fail("images of a batch must stay separate: name the dimensions")
         wanted = [int(each) % dims for each in (dim if isinstance(dim, tuple | list) else [dim])]
         moved: Any = [place_of(call, each, dims) for each in wanted]
         moved = moved if isinstance(dim, tuple | list) else moved[0]

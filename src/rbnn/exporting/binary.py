@@ -37,7 +37,7 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
             return _lowered(call, x, layer, form, known)
         if form.mapped or x.value.dim() < 2:
             raise call.fail(
-                f"with factors for each input it takes vectors (N, C), got {tuple(x.value.shape)}: flatten first"
+                f"a layer with one factor per input takes vectors (N, C), got {tuple(x.value.shape)}: flatten first"
             )
         return _over_the_last(call, x, layer, form, known)
     check_sides(call, x, layer.weight)

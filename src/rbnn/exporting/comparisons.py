@@ -69,7 +69,7 @@ def _difference(call: Call, a: Any, b: Any, shape: Shape) -> str:
         return call.write("add", {"a": a.buffer, "b": other}, shape=shape, part=".difference")
     x, number = (a, b) if isinstance(a, Place) else (b, a)
     if isinstance(number, Tensor) and number.numel() != 1:
-        raise call.fail("a tensor of constants cannot be compared with: subtract it, and compare with 0")
+        raise call.fail("comparison with a constant tensor is not supported: subtract it and compare with 0")
     level = float(number)
     return _affine(call, x.buffer, *((1.0, -level) if x is a else (-1.0, level)), shape, ".difference")
 
@@ -100,7 +100,7 @@ def _numbers(call: Call, tensor: Tensor, part: str) -> str:
     dims = call.result.dim()
     full = tensor.reshape(*[1] * (dims - tensor.dim()), *tensor.shape)
     if not bool((full == full[:1]).all()):
-        raise call.fail("a constant with a value for each picture of the batch fits only one batch")
+        raise call.fail("a constant with one value per image of the batch fits only one batch")
     height, width, channels = call.shape_of(full[:1])
     values = call.array(full[:1]).reshape(channels, height, width).transpose(1, 2, 0)
     return call.write("constant", {}, {"value": values}, shape=(height, width, channels), part=part)
@@ -162,7 +162,7 @@ def max_unpool(
     (height, width, channels), sides = call.shape_of(x.value), call.shape_of(indices.x.value)
     same = pair(kernel_size) == kernel and pair(stride or kernel_size) == kernel and pair(padding) == [0, 0]
     if not same or [height * kernel[0], width * kernel[1]] != list(sides[:2]) or sides[2] != channels:
-        raise call.fail("windows that overlap or do not fill the picture are not put back: upsample by nn.Upsample")
+        raise call.fail("windows must not overlap and must fill the image: use nn.Upsample")
     shape: Shape = (height, width, channels)
     free, parts = "", []
     for index in range(prod(kernel)):

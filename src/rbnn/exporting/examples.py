@@ -72,7 +72,7 @@ def _pictures(example: Any) -> Tensor:
     if not isinstance(example, Tensor) or example.dim() not in (2, 3, 4) or 0 in example.shape:
         shape = tuple(example.shape) if isinstance(example, Tensor) else type(example).__name__
         raise ExportError(
-            f"example_input must be pictures (N, C, H, W), signals (N, C, L) or vectors (N, C), got {shape}"
+            f"example_input must be images (N, C, H, W), signals (N, C, L) or vectors (N, C), got {shape}"
         )
     if not bool(torch.isfinite(example).all()):
         raise ExportError("example_input contains NaN or infinite values")

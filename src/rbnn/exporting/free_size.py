@@ -35,7 +35,7 @@ def freed(graph: Graph, factors: Factors, images: Tensor, pack: Pack) -> Graph:
     everything follows from them; otherwise they are the smallest steps for which that is true.  ``factors`` are those
     of its draft."""
     if images.dim() == 2:
-        raise ExportError("free_size is for pictures (N, C, H, W) and signals (N, C, L), but the example has vectors")
+        raise ExportError("free_size is for images (N, C, H, W) and signals (N, C, L), but the example has vectors")
     coarsest = strides(graph.operations, graph.buffers, graph.input.buffer)
     refused: ExportError | None = None
     for steps in _steps(coarsest, signal=images.dim() == 3):
@@ -188,7 +188,7 @@ def _check_alike(graph: Graph, other: Graph) -> None:
         ):
             raise _fixed(one, "it works in another way for other sizes")
     if len(graph.operations) != len(other.operations) or graph.shapes.keys() != other.shapes.keys():
-        raise ExportError(f"free_size: the network has other operations for other picture sizes; {WAY_OUT}")
+        raise ExportError(f"free_size: the network has other operations for other image sizes; {WAY_OUT}")
 
 
 def _check_same(derived: Graph, wanted: Graph) -> None:
@@ -200,7 +200,7 @@ def _check_same(derived: Graph, wanted: Graph) -> None:
         ):
             raise _fixed(one, "what it gives does not follow from the size of the picture")
     if derived.shapes != wanted.shapes:
-        raise ExportError(f"free_size: the shapes of the answers do not follow from the size of pictures; {WAY_OUT}")
+        raise ExportError(f"free_size: the shapes of the outputs do not follow from the image size; {WAY_OUT}")
 
 
 def _fixed(operation: Operation, why: str) -> ExportError:

@@ -98,7 +98,7 @@ def linear(call: Call, x: Place, weight: Any, bias: Any = None) -> str:
 
 def constant(call: Call, tensor: Any, what: str) -> Tensor:
     if not isinstance(tensor, Tensor):
-        raise call.fail(f"its {what} is computed from the pictures")
+        raise call.fail(f"its {what} depends on the input")
     return tensor
 
 
@@ -138,7 +138,7 @@ def batch_norm(
 ) -> str:
     """``γ (x − mean)/√(var + ε) + β = scale x + shift``."""
     if training or running_mean is None or running_var is None:
-        raise call.fail("a batch norm without running statistics depends on the other pictures of its batch")
+        raise call.fail("a batch norm without running statistics depends on the other images of its batch")
     scale = 1 / np.sqrt(call.array(running_var) + eps)
     scale = scale if weight is None else scale * call.array(weight)
     shift = (0.0 if bias is None else call.array(bias)) - call.array(running_mean) * scale

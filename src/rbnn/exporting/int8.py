@@ -45,7 +45,7 @@ class Rounding:
         sizes = {len(mean), len(std)}
         if stem == "int8" and not (sizes <= {1, channels} and all(each > 0 for each in std)):
             raise ExportError(
-                f"an int8 stem works on pictures as bytes: it needs mean and std of the {channels} channels, "
+                f"an int8 stem works on images of bytes: it needs mean and std of the {channels} channels, "
                 f"got {len(mean)} and {len(std)} numbers"
             )
         whole = [255 * np.broadcast_to(np.asarray(each, np.float64), channels) if stem == "int8" else np.zeros(0)
@@ -57,7 +57,7 @@ class Rounding:
         if not self.stem:
             return images
         if images.dim() != 4:
-            raise ExportError(f"an int8 stem works on pictures as bytes, but the example is {tuple(images.shape)}")
+            raise ExportError(f"an int8 stem works on images of bytes, but the example is {tuple(images.shape)}")
         mean, std = (torch.from_numpy(each)[:, None, None] for each in (self.mean, self.std))
         return (((images.double() * std + mean).round().clamp(0, 255) - mean) / std).float()
 
@@ -87,9 +87,7 @@ class Rounding:
         readers = [step for step in traced.steps if traced.images[0] in step.inputs]
         weight = _weight(traced.model, readers[0]) if len(readers) == 1 else None
         if weight is None or weight.dim() != 4 or weight.shape[1] != len(self.std):
-            raise ExportError(
-                "an int8 stem needs a float convolution without groups as the only reader of the pictures"
-            )
+            raise ExportError("an int8 stem needs a float convolution without groups as the only reader of the images")
         return readers[0]
 
     def apply(self, draft: Draft) -> None:

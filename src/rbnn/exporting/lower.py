@@ -103,8 +103,9 @@ def _lowered_apart(
     if isinstance(step.target, BinaryLinear) and layouts[x].dim < x.tensor.dim() - 1:
         if step.target.method.binary_form(step.target.filters).centred:
             raise call.fail(
-                "its method takes signs around the mean of what begins with the batch: move the batch to the front "
-                "before this layer, keep it float, or binarize by a method that does not centre, such as 'bi-real'"
+                "its method takes signs relative to the mean of each image, so the batch must come first: move the "
+                "batch to the front before this layer, keep it float, or binarize with a method that does not centre, "
+                "such as 'bi-real'"
             )
         layout, place = layouts[x], put(x)
         layouts |= dict.fromkeys(values_in(step.result), layout)

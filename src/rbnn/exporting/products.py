@@ -20,19 +20,19 @@ def einsum(call: Call, equation: str, *operands: Any) -> str:
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow or len(terms) != len(given) or len(given) > 2 or "." in equation:
-        raise call.fail("it is of one or two values, its result written out: write it with matmul and permute")
+        raise call.fail("only one or two operands and an explicit result are supported: use matmul and permute")
     if any(len(set(term)) < len(term) for term in [*terms, out]):
-        raise call.fail("a letter stands twice in one of its terms: write it with matmul and permute")
+        raise call.fail("a letter occurs twice in one term: use matmul and permute")
     if len(given) == 1:
         return _permuted_sum(call, given[0], terms[0], out)
     if not isinstance(given[0], Place):  # the constant comes second
         terms, given = terms[::-1], given[::-1]
     batch = terms[0][0]
     if out[:1] != batch or (isinstance(given[1], Place) and terms[1][0] != batch):
-        raise call.fail("pictures of a batch must stay separate: the first letter is theirs")
+        raise call.fail("images of a batch must stay separate: the first letter is the batch")
     if not isinstance(given[1], Place):
         if batch in terms[1]:
-            raise call.fail("a constant with a value for each picture of the batch fits only one batch")
+            raise call.fail("a constant with one value per image of the batch fits only one batch")
         shape = [len(call.result), *given[1].shape]
         given[1] = placed_constant(call, given[1].detach().expand(shape), ".constant")
         terms[1] = batch + terms[1]
@@ -41,7 +41,7 @@ def einsum(call: Call, equation: str, *operands: Any) -> str:
 
 def _permuted_sum(call: Call, x: Any, term: str, out: str) -> str:
     if out[:1] != term[0]:
-        raise call.fail("pictures of a batch must stay separate: the first letter is theirs")
+        raise call.fail("images of a batch must stay separate: the first letter is the batch")
     gone = [index for index, letter in enumerate(term) if letter not in out]
     kept = [letter for letter in term if letter in out]
     order = [kept.index(letter) for letter in out]
@@ -58,7 +58,7 @@ def _product(call: Call, given: list[Place], terms: list[str], out: str) -> str:
     summed = [letter for letter in a[1:] if letter in b and letter not in out]
     rows, columns = ([letter for letter in term[1:] if letter not in other] for term, other in ((a, b), (b, a)))
     if any(letter not in out for letter in rows + columns):
-        raise call.fail("a letter of one term alone is summed over: sum it before")
+        raise call.fail("a letter that occurs in only one term is summed over: sum over it first")
     sizes: dict[str, int] = {}
     for place, term in zip(given, terms, strict=True):
         sizes |= dict(zip(term, place.value.shape, strict=True))

@@ -34,7 +34,7 @@ def axes(call: Call, x: Tensor, dims: Any) -> str:
 def _reduced(call: Call, x: Place, kind: str, attributes: dict[str, Any], dims: Any, value: Tensor) -> str:
     """One number for all values along ``dims``.  Dimensions of size 1 are then removed, if torch removes them."""
     if dims is None:
-        raise call.fail("pictures of a batch must stay separate: name the dimensions")
+        raise call.fail("images of a batch must stay separate: name the dimensions")
     given = dims if isinstance(dims, tuple | list) else [dims]
     kept_sides = list(x.value.shape)
     for dim in given:
@@ -139,7 +139,7 @@ def var_mean(call: Call, x: Place, dim: Any = None, *more: Any, **named: Any) ->
 def _spread(call: Call, x: Place, dim: Any, correction: int, power: float) -> str:
     """(Σ (x − mean)²/(n − correction))^power"""
     if dim is None:
-        raise call.fail("pictures of a batch must stay separate: name the dimensions")
+        raise call.fail("images of a batch must stay separate: name the dimensions")
     dims = list(dim) if isinstance(dim, tuple | list) else [dim]
     kept = x.value.var(dims, correction=correction, keepdim=True)
     picture, shape, over = call.shape_of(x.value), call.shape_of(kept), axes(call, x.value, dims)
@@ -271,7 +271,7 @@ def normalize(call: Call, x: Place, p: float = 2.0, dim: Any = 1, eps: float = 1
 
 def norm(call: Call, x: Place, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
     if dim is None:
-        raise call.fail("pictures of a batch must stay separate: name the dimensions")
+        raise call.fail("images of a batch must stay separate: name the dimensions")
     kept = x.value.norm(p=2, dim=dim, keepdim=True)
     return reshaped(call, Place(_norm(call, x, p, dim, None), kept), call.result)
 

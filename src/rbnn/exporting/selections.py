@@ -19,7 +19,7 @@ def taken(call: Call, x: Place, dim: int, places: Sequence[int], part: str = "")
     """The values at ``places`` of dimension ``dim``, in that order."""
     dim %= x.value.dim()
     if dim == 0:
-        raise call.fail("pictures of a batch must stay together: the first dimension is theirs")
+        raise call.fail("images of a batch must stay together: the first dimension is the batch")
     value = x.value.index_select(dim, torch.tensor(places))
     runs = _runs(places)
     if len(runs) > MOST_RUNS:
@@ -59,13 +59,13 @@ def index_select(call: Call, x: Place, dim: int, index: Any) -> str:
 
 def _constant_places(call: Call, index: Any) -> list[int]:
     if not isinstance(index, Tensor):
-        raise call.fail("its index is computed from the pictures")
+        raise call.fail("its index depends on the input")
     return [int(each) for each in index.reshape(-1)]
 
 
 def roll(call: Call, x: Place, shifts: Any, dims: Any = None) -> str:
     if dims is None:
-        raise call.fail("pictures of a batch must stay separate: name the dimensions")
+        raise call.fail("images of a batch must stay separate: name the dimensions")
     several = isinstance(dims, tuple | list)
     for dim, shift in zip(dims if several else [dims], shifts if several else [shifts], strict=True):
         side = x.value.shape[dim]
@@ -81,7 +81,7 @@ def flip(call: Call, x: Place, *dims: Any) -> str:
 
 def repeat_interleave(call: Call, x: Place, repeats: Any, dim: int | None = None, **_: Any) -> str:
     if dim is None or not isinstance(repeats, int):
-        raise call.fail("pictures of a batch must stay separate: give a number and name the dimension")
+        raise call.fail("images of a batch must stay separate: give a number and name the dimension")
     return taken(call, x, dim, [place for place in range(x.value.shape[dim]) for _ in range(repeats)]).buffer
 
 
@@ -101,7 +101,7 @@ def _listed(call: Call, x: Place, index: list[Any]) -> str:
     dim, places = lists[0], index[lists[0]]
     numbers = torch.as_tensor(places)
     if numbers.dtype == torch.bool or numbers.dim() != 1:
-        raise call.fail("it chooses by a mask or a table: choose by a list of numbers")
+        raise call.fail("selection by a mask or a table is not supported: use a list of integers")
     return taken(call, x, dim, [int(each) % x.value.shape[dim] for each in numbers]).buffer
 
 
@@ -110,7 +110,7 @@ def setitem(call: Call, x: Any, index: Any, value: Any) -> str:
     base = x if isinstance(x, Place) else placed_constant(call, x, ".base")
     spans, ones = spans_of(call, base, index)
     if any(span.step != 1 for span in spans.values()):
-        raise call.fail("parts with steps cannot be written: write the parts with torch.stack and reshape")
+        raise call.fail("assignment to a slice with a step is not supported: use torch.stack and reshape")
     sides = [len(spans.get(dim, range(side))) for dim, side in enumerate(base.value.shape)]
     piece = _as_part(call, value, sides, ones)
     dims = sorted(spans)

@@ -21,7 +21,7 @@ def axis_of(call: Call, x: Tensor, dim: int) -> int | None:
     dims = x.dim()
     place = dim % dims
     if place == 0:
-        raise call.fail("pictures of a batch must stay separate: the first dimension is theirs")
+        raise call.fail("images of a batch must stay separate: the first dimension is the batch")
     if place == 1:
         return 2
     if place == dims - 1:
@@ -60,7 +60,7 @@ def permuted(call: Call, x: Place, order: Sequence[int], part: str) -> Place:
 def _moved(call: Call, x: Place, moved: Tensor, value: Tensor, part: str = "") -> str:
     each = x.value[0].numel()
     if not torch.equal(moved, moved[:1] + (torch.arange(len(moved)) * each).view(-1, *[1] * (moved.dim() - 1))):
-        raise call.fail("pictures of a batch must stay separate: keep the first dimension")
+        raise call.fail("images of a batch must stay separate: keep the first dimension")
     return moved_by(call, x, moved[0], value, part)
 
 
@@ -134,7 +134,7 @@ def cat(call: Call, tensors: Any, dim: int = 0, **named: int) -> str:
     dim = named.get("axis", dim)
     places = [each if isinstance(each, Place) else _part(call, each, index) for index, each in enumerate(tensors)]
     if call.result.dim() == 4 and len(call.result) != len(places[0].value):
-        raise call.fail("pictures of a batch must stay separate: join along another dimension")
+        raise call.fail("images of a batch must stay separate: join along another dimension")
     return joined(call, places, int(dim), call.result, "")
 
 
@@ -158,7 +158,7 @@ def placed_constant(call: Call, tensor: Tensor, part: str) -> Place:
     """A constant of the model as a value, the same for each image."""
     value = tensor.detach().float()
     if not bool((value == value[:1]).all()) or len(value) != len(call.result):
-        raise call.fail("a constant with a value for each picture of the batch fits only one batch")
+        raise call.fail("a constant with one value per image of the batch fits only one batch")
     call.array(value)  # checks that it is finite
     array = pictures(value[:1])[0].astype(np.float64)
     return Place(call.write("constant", {}, {"value": array}, shape=call.shape_of(value), part=part), value)
@@ -240,7 +240,7 @@ def parts(call: Call, x: Place, *how: Any, dim: int | None = None, **named: Any)
     """chunk and split: the length of each part follows from torch's results."""
     place = int(dim if dim is not None else how[1] if len(how) > 1 else 0) % x.value.dim()
     if place == 0:
-        raise call.fail("pictures of a batch must stay together: split along dim=1")
+        raise call.fail("images of a batch must stay together: split along dim=1")
     found, start = [], 0
     for index, each in enumerate(call.result):
         stop = start + each.shape[place]
@@ -262,7 +262,7 @@ def select(call: Call, x: Place, dim: int, index: int) -> str:
 def _one_of(call: Call, x: Place, dim: int, index: int, value: Tensor, part: str) -> str:
     place = dim % x.value.dim()
     if place == 0:
-        raise call.fail("pictures of a batch must stay together: the first dimension is theirs")
+        raise call.fail("images of a batch must stay together: the first dimension is the batch")
     at = index % x.value.shape[place]
     return reshaped(call, cut(call, x, {place: range(at, at + 1)}, f"{part}.one"), value, part)
 
@@ -284,7 +284,7 @@ def spans_of(call: Call, x: Place, index: Any) -> tuple[dict[int, range], set[in
         side = x.value.shape[dim]
         span = range(each % side, each % side + 1) if isinstance(each, int) else range(side)[each]
         if dim == 0 and (isinstance(each, int) or span != range(side)):
-            raise call.fail("pictures of a batch must stay together: the first slice must be a plain ':'")
+            raise call.fail("images of a batch must stay together: the first slice must be a plain ':'")
         if isinstance(each, int):
             ones.add(dim)
         if span != range(side):
@@ -316,7 +316,7 @@ def pad(call: Call, x: Place, pad: Any, mode: str = "constant", value: float | N
     widths = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)][::-1]  # the last dimension comes first
     around = [(0, 0)] * (x.value.dim() - len(widths)) + widths
     if x.value.dim() > 4 or around[0] != (0, 0):
-        raise call.fail("only height, width and channels of pictures can be padded")
+        raise call.fail("only height, width and channels of images can be padded")
     if any(each < 0 for both in around for each in both):
         spans = {
             dim: range(max(-before, 0), side - max(-after, 0))

@@ -257,7 +257,7 @@ class _Recorder(TorchFunctionMode):
 
     def _refuse(self, target: Any, where: str) -> ExportError:
         self.refusal = ExportError(
-            f"{_line()}, in {where or 'the model'!r}, depends on the values of the pictures ({called(target)}), but a "
+            f"{_line()}, in {where or 'the model'!r}, depends on the values of the input ({called(target)}), but a "
             "packed network cannot branch on values; move this code out of the model and apply it to its outputs"
         )
         return self.refusal

@@ -273,7 +273,7 @@ def _from_json(text: str, tensors: dict[str, NDArray[Any]]) -> Graph:
 def _shapes(value: Any) -> dict[str, tuple[int, ...]]:
     listed = isinstance(value, dict) and all(isinstance(sides, list) for sides in value.values())
     if not listed or not all(is_whole(side, 1, LARGEST_BUFFER) for sides in value.values() for side in sides):
-        raise PackError("the shapes of its answers must be lists of whole numbers")
+        raise PackError("the shapes of its outputs must be lists of whole numbers")
     return {name: tuple(sides) for name, sides in value.items()}
 
 
@@ -288,7 +288,7 @@ def _free(value: Any) -> Free | None:
 
 def _follows(value: Any) -> dict[str, list[Number]]:
     if not isinstance(value, dict) or not all(isinstance(given, list) for given in value.values()):
-        raise PackError("numbers that follow from the size of the picture must be lists by role")
+        raise PackError("numbers that follow from the image size must be lists by role")
     return {role: [_number(each) for each in given] for role, given in value.items()}
 
 

@@ -192,12 +192,12 @@ class Graph:
         if several and self.inputs[0] != self.input.buffer:
             raise PackError(f"the first of several inputs is {quoted(self.inputs[0])}, expected the input's buffer")
         if several and self.free:
-            raise PackError("sizes are free for a network with one input alone")
+            raise PackError("only a network with one input can have free sizes")
 
     def _check_free(self, written: set[str]) -> None:
         if self.free is None:
             if any(operation.follows for operation in self.operations):
-                raise PackError("numbers depend on the size of the picture, which is not free")
+                raise PackError("numbers depend on the image size, which is not free")
             return
         check_free(self.free)
         for name, given in self.free.shapes.items():

@@ -42,7 +42,7 @@ def conv_shape(site: Site) -> Shape:
         or "residual" in site.operation.inputs
         or "activation" in attributes
     ):
-        raise site.fail("a threshold replaces the whole finish and writes bits alone")
+        raise site.fail("a threshold replaces the whole finish and writes only bits")
     result = (*site.window(shape), channels)
     if "residual" in site.operation.inputs and site.shape("residual") != result:
         raise site.fail(f"residual has the shape {site.shape('residual')}, expected {result}")
@@ -84,7 +84,7 @@ def broadcast_shape(site: Site) -> Shape:
 def concat_shape(site: Site) -> Shape:
     shapes, axis = [site.shape(role) for role in site.operation.inputs], "hwc".index(site.get("axis", "c"))
     if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) != 1:
-        raise site.fail(f"pictures of different sizes: {quoted(shapes)}")
+        raise site.fail(f"images of different sizes: {quoted(shapes)}")
     sides = list(shapes[0])
     sides[axis] = sum(shape[axis] for shape in shapes)
     return sides[0], sides[1], sides[2]
@@ -115,7 +115,7 @@ def pad_shape(site: Site) -> Shape:
     mode = site.get("mode", "constant")
     if mode != "constant":
         if before[2] or after[2] or "value" in site.operation.attributes:
-            raise site.fail(f"{mode} pads height and width alone, and has no value")
+            raise site.fail(f"{mode} pads only height and width, and takes no value")
         most = {"reflect": -1, "circular": 0, "replicate": LARGEST_SIDE}[mode]
         for side, *both in zip((height, width), before, after, strict=False):
             if max(both) > side + most:
@@ -139,7 +139,7 @@ def permute_shape(site: Site) -> Shape:
 def resize_shape(site: Site) -> Shape:
     bent = site.operation.attributes["mode"] in ("bilinear", "bicubic")
     if site.get("align", False) and (not bent or "scale" in site.operation.attributes):
-        raise site.fail("corners are aligned in bilinear and bicubic alone, and without a scale")
+        raise site.fail("corners can be aligned only in the modes bilinear and bicubic, without a scale")
     return adaptive_shape(site)
 
 

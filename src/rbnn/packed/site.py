@@ -101,7 +101,7 @@ class Site:
             if pool and 2 * p > k:
                 raise self.fail("padding of a pool is at most half its kernel")
             if side + 2 * p < reach:
-                raise self.fail(f"a kernel that reaches over {reach} does not fit into {side} + 2·{p}")
+                raise self.fail(f"a kernel that spans {reach} does not fit into {side} + 2·{p}")
             rest = side + 2 * p - reach
             count = rest // s + 1
             # As in torch, with rounding up the last window must start inside the image or its left padding.

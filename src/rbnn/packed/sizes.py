@@ -96,7 +96,7 @@ def check_free(free: Free) -> None:
     """Raises PackError unless a network can have such sizes."""
     if not all(is_whole(step, 0, LARGEST_SIDE) for step in free.steps) or not any(free.steps):
         raise PackError(
-            f"the steps of free sizes must be two whole numbers from 0 to {LARGEST_SIDE}, one at least above 0, got "
+            f"the steps of free sizes must be two whole numbers from 0 to {LARGEST_SIDE}, at least one above 0, got "
             f"{quoted(free.steps)}"
         )
 
@@ -106,7 +106,7 @@ def check_follows(site: Site, written: Container[str]) -> None:
     operation = site.operation
     for role, given in operation.follows.items():
         if role not in ROLES.get(operation.kind, ()):
-            raise site.fail(f"{quoted(role)} cannot follow from the size of the picture")
+            raise site.fail(f"{quoted(role)} cannot follow from the image size")
         have = site.shape("float", "outputs") if role == SHAPE else operation.attributes[role]
         if why := wrong(given, have, written, site.buffers):
             raise site.fail(f"{role} {why}")

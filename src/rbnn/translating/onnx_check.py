@@ -168,7 +168,7 @@ def _difference(operation: Operation, right: Array, got: Array, least: Array, av
     worst = float((np.abs(right.astype(np.float64) - got) / np.maximum(_largest(right), least)).max(initial=0.0))
     if not worst <= FLOAT_DIFFERENCE + average:
         raise ExportError(
-            f"layer {quoted(operation.name)}: ONNX Runtime's answer differs from the packed layer's by {worst:.2g} of "
+            f"layer {quoted(operation.name)}: ONNX Runtime's output differs from the packed layer's by {worst:.2g} of "
             f"its largest value, more than {FLOAT_DIFFERENCE + average:.2g}"
         )
     return worst
@@ -203,7 +203,7 @@ def _whole(
     worst = float(worst_of_each[same].max(initial=0.0))
     if not worst <= ANSWER_DIFFERENCE:
         raise ExportError(
-            f"ONNX Runtime's answers differ from the packed network's by {worst:.2g} although no sign does: expected "
+            f"ONNX Runtime's outputs differ from the packed network's by {worst:.2g} although no sign does: expected "
             f"at most {ANSWER_DIFFERENCE:.2g}"
         )
     return int((~same).sum()), worst

@@ -47,7 +47,7 @@ def need_packages() -> None:
     missing = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(
-            f"to write ONNX files needs {' and '.join(missing)}: pip install 'rbnn[onnx]'", name=missing[0]
+            f"writing ONNX files needs {' and '.join(missing)}: pip install 'rbnn[onnx]'", name=missing[0]
         )
 
 

@@ -64,8 +64,8 @@ class _Step:
         operation = self.operation
         if not translates(operation.kind):
             raise ExportError(
-                f"operation {quoted(operation.name)} ({operation.kind}) has no translation: other engines and formats "
-                "cannot be given this network"
+                f"operation {quoted(operation.name)} ({operation.kind}) has no translation: this network cannot be "
+                "used with other engines or formats"
             )
         made = getattr(self, f"_{operation.kind}")()
         for role, name in operation.outputs.items():
