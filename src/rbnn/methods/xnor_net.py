@@ -60,7 +60,7 @@ class XNORNet(SignInputs):
         if not self.k_map:
             return y
         k = self.magnitudes(x)
-        if k.shape[2:] != y.shape[2:]:
+        if len(self.shape) > 2 and k.shape[2:] != y.shape[2:]:  # a linear layer has one K for all outputs
             raise ConfigError(
                 f"K has the size {tuple(k.shape[2:])}, but the output {tuple(y.shape[2:])}: give the transposed "
                 "convolution an output_padding in place of an output_size"
