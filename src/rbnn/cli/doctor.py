@@ -29,7 +29,7 @@ TRIED = "resnet20-bireal-digits"
 @dataclass(frozen=True)
 class Doctor:
     """Show the processor, the instruction sets that rbnn uses on it, versions, and which packages are missing for what.
-    The network resnet20-bireal-digits runs on every instruction set, and all must give the same answers.
+    The network resnet20-bireal-digits runs on every instruction set, and all must give the same outputs.
 
     Example: rbnn doctor --json
     """
@@ -177,7 +177,7 @@ def _print(found: dict[str, Any]) -> None:
         facts[name] = value
     for name, value in facts.items():
         console.print(f"{name:<10} {escape(value)}")
-    sets = Table("instruction set", "this machine", "answers")
+    sets = Table("instruction set", "this machine", "outputs")
     for each in found["kernels"]:
         chosen = ", chosen" if each["name"] == found["chosen"] else ""
         answers = {True: "same as portable", False: "WRONG", None: "–"}[each["same_answers"]]
