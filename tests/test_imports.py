@@ -14,7 +14,15 @@ import rbnn
 ROOT = Path(rbnn.__file__).parent
 
 LEAVES = {"errors", "files", "text", "notebook", "plugins", "_core"}
-TORCH_SIDE = ["functional", "methods", "nn", ("convert", "schedule", "optim"), "models", "training", "reproduce"]
+TORCH_SIDE = [
+    "functional",
+    ("methods", "padding"),
+    "nn",
+    ("convert", "schedule", "optim"),
+    "models",
+    "training",
+    "reproduce",
+]
 PACKED_SIDE: dict[str, set[str]] = {"data": set(), "packed": {"data"}, "runtime": {"packed"}}
 BOTH_SIDES: dict[str, set[str]] = {
     "exporting": set(),

@@ -17,13 +17,14 @@ from rbnn import notebook
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import Method, check_method, create_method
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
+from rbnn.padding import only_pads
 from rbnn.text import plural
 
 FEWEST_CHANNELS = 8
 """A convolution with fewer input channels per group stays float: its bits would not fill a byte."""
 
 OWN_FORWARD = "has its own forward"
-"""Why a subclass of a convolution stays float: what its forward does with the weight is unknown."""
+"""Why a subclass stays float, unless its forward only pads: what it does with the weight is unknown."""
 
 Layer: TypeAlias = nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | nn.Linear
 
@@ -80,7 +81,8 @@ def binarize_(
 
     keep      names or patterns (``layer1.*``) of layers that stay float; ``[]`` for none.  By default the first
               convolution and the last linear layer stay float.  Without linear layers it is the last convolution,
-              without convolutions the first linear layer.  Depthwise and narrow convolutions always stay float.
+              without convolutions the first linear layer.  Depthwise and narrow convolutions always stay float, and
+              so do layers whose class has its own forward, unless it only pads with zeros.
     relu      what happens to a ReLU that feeds a binary layer: ``keep`` it, replace it with ``hardtanh`` wherever it is
               used, or keep it and ``warn`` if the method does not centre its inputs
     options   options of the method
@@ -111,6 +113,8 @@ def binarize_(
         made.train(layer.training)
         if not layer.weight.requires_grad:
             made.requires_grad_(False)  # a frozen layer stays frozen
+        if _own_forward(layer):
+            layer.pads_like = type(layer)  # type: ignore[assignment]
         layer.__class__ = _BINARY[_torch_class(layer)]  # type: ignore[assignment]
         layer.adopt(made)  # type: ignore[operator]
     for name in {name for _, name in replaced}:
@@ -136,9 +140,13 @@ def _filters(layer: Layer) -> Tensor:
     return _BINARY[_torch_class(layer)].as_filters(layer.weight)
 
 
+def _own_forward(layer: Layer) -> bool:
+    ours, torchs = type(layer), _torch_class(layer)
+    return any(getattr(ours, part, None) is not getattr(torchs, part, None) for part in ("forward", "_conv_forward"))
+
+
 def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
     """Why ``layer`` must stay float, or None."""
-    kind = _torch_class(layer)
     if isinstance(parent, _READ_THEIR_CHILDREN):
         return f"{type(parent).__name__} reads its weight without calling it"
     weight = dict(layer.named_parameters(recurse=False)).get("weight")
@@ -146,7 +154,7 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
         return "its weight is computed (a parametrization, weight or spectral norm, pruning)"
     if isinstance(weight, UninitializedParameter):
         return "it has no weight yet: run one batch through the model first"
-    if any(getattr(type(layer), part, None) is not getattr(kind, part, None) for part in ("forward", "_conv_forward")):
+    if _own_forward(layer) and isinstance(layer, nn.Linear | nn.ConvTranspose2d):
         return f"{type(layer).__name__} {OWN_FORWARD}"
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}"
@@ -157,6 +165,8 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
             return f"narrow: {channels} input channels per group, fewer than {FEWEST_CHANNELS}"
         if isinstance(layer, nn.ConvTranspose2d) and layer.groups > 1:
             return f"transposed with {layer.groups} groups: only one group can be binary"
+        if _own_forward(layer) and not only_pads(layer, type(layer)):  # type: ignore[arg-type]
+            return f"{type(layer).__name__} {OWN_FORWARD}, which does more than pad with zeros"
     return None
 
 
@@ -203,7 +213,7 @@ def _nothing_left(model: nn.Module, kept: dict[str, str]) -> str:
     for name, why in kept.items():
         found.setdefault(why, []).append(name or "the model itself")
     reasons = [f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in found.items()]
-    own = any(why.endswith(OWN_FORWARD) for why in found)
+    own = any(OWN_FORWARD in why for why in found)
     return (
         f"all convolutions and linear layers of {type(model).__name__} stay float ({'; '.join(reasons)}): change the "
         f"argument keep{', or write nn.Conv2d and nn.Linear in place of layers with their own forward' * own}"

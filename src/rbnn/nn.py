@@ -23,6 +23,7 @@ from rbnn.functional import (
     whole,
 )
 from rbnn.methods import Method, create_method
+from rbnn.padding import with_weight
 
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 """Where torch keeps the hooks of a module; there is no public API for it."""
@@ -133,6 +134,9 @@ class _BinaryConv(_Binary):
     padding_mode: Literal["zeros", "reflect", "replicate", "circular"]
     _conv_forward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
+    pads_like: type[nn.Module] | None = None
+    """The class whose forward pads and convolves the signs, for a layer that was of such a class."""
+
     def _forward(self, x: Tensor) -> Tensor:
         y = self.method.output(self._convolved(x, self.method.weight(self.filters)), x)
         return y if self.bias is None else y + self.bias.reshape(-1, *[1] * (y.dim() - 2))
@@ -172,10 +176,12 @@ class _BinaryConv(_Binary):
     @property
     def _plain(self) -> bool:
         """Whether the layer has numeric zero padding, no dilation and no groups."""
-        numbers = self.padding_mode == "zeros" and not isinstance(self.padding, str)
+        numbers = self.padding_mode == "zeros" and not isinstance(self.padding, str) and self.pads_like is None
         return numbers and set(self.dilation) == {1} and self.groups == 1
 
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
+        if self.pads_like is not None:
+            return with_weight(self, self.pads_like, a, w, None)  # type: ignore[arg-type]
         return self._conv_forward(a, w, None)
 
 

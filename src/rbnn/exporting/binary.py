@@ -21,6 +21,7 @@ from rbnn.functional import as_tensor
 from rbnn.methods import BinaryForm
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
 from rbnn.packed.operations import Operation, Shape
+from rbnn.padding import Sides, padding_of
 
 Known = dict[tuple[object, ...], str]
 """Existing signs, by their source: layers that read the same values share them."""
@@ -41,7 +42,7 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
             )
         return _over_the_last(call, x, layer, form, known)
     check_sides(call, x, layer.weight)
-    if not isinstance(layer, BinaryConvTranspose2d) and layer.padding_mode != "zeros":
+    if not isinstance(layer, BinaryConvTranspose2d) and layer.padding_mode != "zeros" and layer.pads_like is None:
         x = _padded(call, x, layer, form)
     return _lowered(call, x, layer, form, known)
 
@@ -53,7 +54,7 @@ def _lowered(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm, known: 
     if isinstance(layer, BinaryConvTranspose2d):
         lowered = _Transposed(call, x, form, signs, known, layer)
     else:
-        lowered = _Plain(call, x, form, signs, known, _window(call, layer, form))
+        lowered = _Plain(call, x, form, signs, known, _window(call, x, layer))
     y: Tensor = call.result
     if not form.mapped:
         buffer = lowered.sums(0.0 if layer.bias is None else call.array(layer.bias))
@@ -106,25 +107,38 @@ class _Window:
     start: tuple[int, int]
 
 
-def _window(call: Call, layer: BinaryConv1d | BinaryConv2d | BinaryLinear, form: BinaryForm) -> _Window:
-    height, width, _ = call.shape_of(call.result)
+def _window(call: Call, x: Place, layer: BinaryConv1d | BinaryConv2d | BinaryLinear) -> _Window:
+    height, width, _ = call.shape_of(x.value)
     if isinstance(layer, BinaryLinear):
         return _Window({"kernel": [1, 1]}, 1, (height, width), (0, 0))
-    kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
-    edge = layer.padding if layer.padding_mode == "zeros" else "valid"  # otherwise the image has been padded already
-    if isinstance(layer, BinaryConv1d):
-        kernel, stride, dilation = ((1, *each) for each in (kernel, stride, dilation))
-        edge = edge if isinstance(edge, str) else (0, *edge)
-    around = sides(edge, list(kernel), list(dilation))
-    # "same" with an even kernel: equal padding on both sides, and the first outputs are cut off.
-    padding = [max(both) for both in around]
-    down, right = (after - before for before, after in around)
-    if (down or right) and form.magnitudes:
-        raise call.fail(
-            "XNOR-Net's K with padding 'same' and an even kernel is not supported: give the padding as numbers"
-        )
+    kernel, stride, dilation = (
+        (1,) * (2 - len(each)) + each for each in (layer.kernel_size, layer.stride, layer.dilation)
+    )
+    padding, start, results = [], [], []
+    for side, taps, step, gap, (before, after) in zip(
+        (height, width), kernel, stride, dilation, _around(call, x, layer), strict=True
+    ):
+        # Both sides of the engine's padding are equal.  Where it must be wider, the first outputs are cut off.
+        more = -(-max(after - before, 0) // step)
+        padding.append(before + more * step)
+        start.append(more)
+        results.append((side + 2 * padding[-1] - gap * (taps - 1) - 1) // step + 1)
     steps = {"kernel": list(kernel), "stride": list(stride), "padding": padding, "dilation": list(dilation)}
-    return _Window(steps, layer.groups, (height + down, width + right), (down, right))
+    return _Window(steps, layer.groups, (results[0], results[1]), (start[0], start[1]))
+
+
+def _around(call: Call, x: Place, layer: BinaryConv1d | BinaryConv2d) -> Sides:
+    """The padding with zeros before and after, of height and width."""
+    if layer.pads_like is not None:
+        found = padding_of(layer, layer.pads_like, x.value.shape[2:])
+        if found is None:
+            raise call.fail(f"at this size the forward of {layer.pads_like.__name__} does more than pad with zeros")
+        return [(0, 0)] * (2 - len(found)) + found
+    if layer.padding_mode != "zeros":  # the image has been padded already
+        return [(0, 0), (0, 0)]
+    edge = layer.padding if isinstance(layer.padding, str) else (0,) * (2 - len(layer.padding)) + layer.padding
+    ones = (1,) * (2 - len(layer.kernel_size))
+    return sides(edge, [*ones, *layer.kernel_size], [*ones, *layer.dilation])
 
 
 @dataclass(frozen=True)
@@ -156,19 +170,22 @@ class _Layer(ABC):
         return [self.call.write("constant", {}, {"value": values}, shape=(height, width, channels), part=".positions")]
 
     def _convolved(self, form: BinaryForm, window: _Window, bias: Array | float, shape: Shape, name: str = "") -> str:
-        """The sums of one window, without what only a wider padding gives.  ``shape`` is the result's."""
-        call = self.call
+        """The sums of one window, in ``shape``."""
         filters = form.signs.transpose(0, 1, 3, 4, 2) if form.signs.ndim == 5 else form.signs[:, :, None, None]
         # An offset of the inputs adds offset · Σ w over all taps, because padded taps have the lowest level instead of
         # 0.
         totals = np.einsum("mo,mo->o", form.factors, filters.sum((2, 3, 4), dtype=np.float64))
         wide: Shape = (*window.results, shape[2])
         buffer = self._chain(form, list(filters), form.offset * totals + bias, window, wide, name)
-        if wide != shape:
-            ends = [first + side for first, side in zip(window.start, shape, strict=False)]
-            attributes = {"start": [*window.start, 0], "stop": [*ends, shape[2]], "step": [1, 1, 1]}
-            buffer = call.write("slice", {"x": buffer}, attributes=attributes, shape=shape, part=f"{name}.cut")
-        return buffer
+        return self._cut(buffer, window, shape, name)
+
+    def _cut(self, buffer: str, window: _Window, shape: Shape, name: str) -> str:
+        """The results of a window without those that only a wider padding gives."""
+        if window.results == shape[:2]:
+            return buffer
+        ends = [first + side for first, side in zip(window.start, shape, strict=False)]
+        attributes = {"start": [*window.start, 0], "stop": [*ends, shape[2]], "step": [1, 1, 1]}
+        return self.call.write("slice", {"x": buffer}, attributes=attributes, shape=shape, part=f"{name}.cut")
 
     def _chain(
         self, form: BinaryForm, bases: list[Array], shift: Array, window: _Window, shape: Shape, name: str
@@ -233,8 +250,9 @@ class _Plain(_Layer):
             size = self._over_channels(size)
             seen = filters = 1
         box = np.full((filters, *kernel, seen), 1 / (seen * kernel[0] * kernel[1]))
-        shape, attributes = (height, width, filters), self.window.steps | {"groups": groups}
-        return call.write("float_conv", {"x": size}, {"weight": box}, attributes, shape=shape, part=".k")
+        wide, attributes = (*self.window.results, filters), self.window.steps | {"groups": groups}
+        made = call.write("float_conv", {"x": size}, {"weight": box}, attributes, shape=wide, part=".k")
+        return self._cut(made, self.window, (height, width, filters), ".k")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,83 @@
+"""Convolutions with a forward of their own, as public networks have them."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def total(side: int, kernel: int, stride: int, dilation: int) -> int:
+    return max((math.ceil(side / stride) - 1) * stride + (kernel - 1) * dilation + 1 - side, 0)
+
+
+class SameByFunction(nn.Conv2d):
+    """TensorFlow's "same": the odd pixel behind, also with a stride."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        down, right = (
+            total(*each) for each in zip(x.shape[-2:], self.kernel_size, self.stride, self.dilation, strict=True)
+        )
+        if down or right:
+            x = F.pad(x, [right // 2, right - right // 2, down // 2, down - down // 2])
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class SameByModule(nn.Conv2d):
+    """The padding is a module, made for one size."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.static_padding = nn.ZeroPad2d((0, 1, 1, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.static_padding(x))
+
+
+class ByConvForward(nn.Conv2d):
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return super()._conv_forward(F.pad(input, (2, 0, 0, 0)), weight, bias)
+
+
+class Causal(nn.Conv1d):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(F.pad(input, ((self.kernel_size[0] - 1) * self.dilation[0], 0)))
+
+
+class Standardised(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Scaled(nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        return 2 * super().forward(input)
+
+
+class Reflecting(nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(F.pad(input, (1, 1, 1, 1), mode="reflect"))
+
+
+class Activated(nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(torch.relu(input))
+
+
+class Failing(nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        assert input.shape[-1] == 224
+        return super().forward(input)
+
+
+PADDING: list[nn.Module] = [
+    SameByFunction(16, 12, 3, 2), SameByFunction(16, 12, (2, 5), (3, 1)), SameByFunction(16, 12, 3, 2, dilation=2),
+    SameByFunction(16, 12, 3, 2, groups=2), SameByFunction(16, 12, 3, bias=False), SameByFunction(16, 12, 1, 2),
+    SameByModule(16, 12, 3, 2), SameByModule(16, 12, 2, padding=1), ByConvForward(16, 12, 3),
+]  # fmt: skip
+"""Only pad and convolve."""
+
+MORE: list[nn.Module] = [kind(16, 12, 3, padding=1) for kind in (Standardised, Scaled, Reflecting, Activated, Failing)]
+"""Do something else too, or cannot be tried."""
