@@ -1,4 +1,5 @@
-// The module rbnn._core: the only file that knows Python.  Arrays are checked here, pointers are trusted below.
+// The module rbnn._core.  Only the files in this folder know Python.  They check arrays; the code below trusts
+// pointers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -23,7 +24,7 @@ using namespace nb::literals;
 namespace {
 
 using Images = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-// Taken as it is or refused: a converted copy of an output would swallow the result.
+// An array is used as it is or refused: a result written to a converted copy would be lost.
 auto array(const char* name) { return nb::arg(name).noconvert(); }
 
 nb::ndarray<nb::numpy, rbnn::Word, nb::ndim<2>> pack_bits(Images values) {
@@ -81,7 +82,7 @@ void make_program(rbnn::Program* self, const std::vector<BufferArguments>& buffe
     new (self) rbnn::Program(std::move(places), specs, inputs, outputs, rbnn::find_kernels(kernels));
 }
 
-// The values of each input of the network, checked.
+// Checks the arrays of a call and returns the values of each input of the network.
 template <class Array>
 auto check_batch(const rbnn::Program& program, const std::vector<Array>& images, int threads) {
     if (images.size() != program.inputs()) throw rbnn::Invalid("the network has another number of inputs");
@@ -101,7 +102,7 @@ auto check_batch(const rbnn::Program& program, const std::vector<Array>& images,
 using Answer = nb::ndarray<nb::numpy, float, nb::ndim<4>>;
 using Answers = nb::typed<nb::list, Answer>;
 
-// A list made by hand: nanobind would copy the arrays of a vector.
+// Returns a list made by hand, because nanobind would copy the arrays of a vector.
 template <class Array>
 Answers run_program(const rbnn::Program& program, const std::vector<Array>& images, int threads) {
     const auto values = check_batch(program, images, threads);
@@ -165,7 +166,8 @@ std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, const
     return result;
 }
 
-// Multiply-adds per second of xor + popcount in registers alone: the best of several runs that take `seconds` together.
+// Multiply-adds per second of xor + popcount in registers alone: the best of several runs, which take `seconds`
+// together.
 double popcount_limit(const std::string& name, double seconds) {
     using Clock = std::chrono::steady_clock;
     const rbnn::Kernels& kernels = rbnn::find_kernels(name);
@@ -181,7 +183,7 @@ double popcount_limit(const std::string& name, double seconds) {
     return best;
 }
 
-// A name of kernels comes from the user: it is refused by rbnn's own exceptions, in training as in a session.
+// The name of kernels comes from the user, so rbnn's own exceptions refuse it, in training and in a session.
 void translate_wrong_kernels(const std::exception_ptr& thrown, void*) {
     try {
         std::rethrow_exception(thrown);
@@ -198,7 +200,7 @@ void translate_wrong_kernels(const std::exception_ptr& thrown, void*) {
 }  // namespace
 
 NB_MODULE(_core, m) {
-    nb::set_leak_warnings(false);  // a daemon thread keeps what it uses when the interpreter ends
+    nb::set_leak_warnings(false);  // a daemon thread keeps its objects when the interpreter ends
     m.doc() = "Bits and fused training kernels: the compiled part of rbnn.";
     m.def("pack_bits", &pack_bits, array("values"),
           "Rows of floats as rows of 64-bit words: bit 1 for values > 0, lowest bit first, tail bits 0.");
@@ -206,10 +208,10 @@ NB_MODULE(_core, m) {
     rbnn::bind_training(m);
 
     nb::exception<rbnn::Invalid>(m, "Invalid", PyExc_ValueError);
-    nb::register_exception_translator(translate_wrong_kernels);  // the last one is asked first
+    nb::register_exception_translator(translate_wrong_kernels);  // the last one registered comes first
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")
         .def("__init__", &make_program, "buffers"_a, "operations"_a, "inputs"_a, "outputs"_a, "kernels"_a = "",
-             // Written by hand: stubs leave the element type of arrays open.
+             // Written by hand, because stubs leave the element type of arrays open.
              nb::sig("def __init__(self, buffers: list[tuple[str, int, int, int]], operations: list[tuple[object, ...]], "
                      "inputs: list[int], outputs: list[int], kernels: str = '') -> None"))
         .def("run", &run_program<Batch>, array("images"), "threads"_a,

@@ -3,7 +3,7 @@
 
 namespace rbnn {
 
-// Adds training's kernels to the module.
+// Adds the training kernels to the module.
 void bind_training(nanobind::module_& m);
 
 }  // namespace rbnn

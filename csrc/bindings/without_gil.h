@@ -1,4 +1,4 @@
-// Work without Python's lock, in threads that may outlive Python.
+// Work without Python's global lock (GIL), in threads that may outlive Python.
 #pragma once
 #include <Python.h>
 
@@ -7,16 +7,17 @@
 
 namespace rbnn {
 
-// Gives the lock up and takes it back at its end, like nanobind's gil_scoped_release.  A daemon thread that wants it back while
-// the interpreter ends is ended by Python (before 3.14) with pthread_exit, which unwinds the stack: through a destructor that may
-// not throw it would abort the process.  Here the unwinding stops, and the thread sleeps until the process is gone.
+// Releases the GIL and takes it back in the destructor, like nanobind's gil_scoped_release.  If a daemon thread wants
+// it back while the interpreter ends, Python (before 3.14) ends the thread with pthread_exit, which unwinds the stack.
+// In a destructor that may not throw, this would abort the process.  Here the unwinding stops, and the thread sleeps
+// until the process is gone.
 class WithoutGil {
 public:
     WithoutGil() : state_(PyEval_SaveThread()) {}
     ~WithoutGil() { take(state_); }
     WithoutGil(const WithoutGil&) = delete;
 
-    // Whether Python wants the work to end: a signal's handler, run here and now, has raised an exception.
+    // Runs Python's signal handlers and returns whether one of them raised an exception, so that the work should end.
     bool interrupted() {
         take(state_);
         const bool raised = PyErr_CheckSignals() != 0;
@@ -28,7 +29,7 @@ private:
     static void take(PyThreadState* state) {
         try {
             PyEval_RestoreThread(state);
-        } catch (...) {  // nothing but that unwinding
+        } catch (...) {  // only that unwinding gets here
             for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
         }
     }

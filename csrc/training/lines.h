@@ -1,4 +1,4 @@
-// Floats that start at a line of the cache.
+// Floats that start at a cache line.
 #pragma once
 #include <cstddef>
 #include <vector>

@@ -1,4 +1,4 @@
-// The forward pass: the engine's binary convolution of each image's signs.
+// The forward pass: the engine's binary convolution on the signs of each image.
 #include <algorithm>
 #include <limits>
 
@@ -39,7 +39,7 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
                        const std::function<void(std::size_t, const float*)>& done) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const BinaryConvolution convolution = make_convolution(conv, filters);
-    // out = scale·acc, and −0 added to it, which changes nothing.
+    // out = scale·acc; the shift of −0 changes nothing.
     const std::size_t padded = words_for(conv.out_channels) * kBlockChannels, words = words_for(conv.in_channels);
     std::vector<float> scale(padded, 0.0f);
     const std::vector<float> shift(padded, -0.0f);
@@ -48,7 +48,7 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
         AlignedBytes scratch(convolution.scratch_bytes());
         std::vector<Word> pixels(conv.height * conv.width * words, 0);
         std::vector<float> levels(words * kWordBits), own(out ? 0 : conv.out_values());
-        Call call;  // a step is not interrupted
+        Call call;  // a training step is not interrupted
         for (std::size_t image = begin; image < end; ++image) {
             std::fill(levels.begin(), levels.end(), level(image));
             for (std::size_t y = 0; y < conv.height; ++y)

@@ -109,7 +109,7 @@ def test_a_session_keeps_its_sizes_in_a_pickle_and_after_close() -> None:
     again = pickle.loads(pickle.dumps(session))
     for ours, theirs in zip(again(images(12, 20)), wanted, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    with pytest.raises(InputError, match=r"for pictures of 600×600 the network needs .* multiply-adds per image"):
+    with pytest.raises(InputError, match=r"for images of 600×600 the network needs .* multiply-adds per image"):
         again(np.zeros((1, 3, 600, 600), np.float32))
     session.close()
     with pytest.raises(InputError, match="is closed"):

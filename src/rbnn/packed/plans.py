@@ -17,8 +17,8 @@ from rbnn.packed.operations import Operation, Shape
 from rbnn.text import LONGEST_QUOTE, quoted, shorten
 
 MOST_PLANS = 4
-"""Sizes, besides the network's own, whose plans a session keeps; each holds the weights again, as its kernels want
-them."""
+"""Sizes, besides the network's own, whose plans a session keeps.  Each plan has its own copy of the weights, in the
+order of the kernels."""
 
 Size = tuple[int, int]
 
@@ -30,7 +30,7 @@ class Plan:
     graph: Graph
     program: Any
 
-    # Asked for in every call, which may take as little as 20 µs: counted once.
+    # Needed in every call, which may take as little as 20 µs, so it is counted once.
     @cached_property
     def inputs(self) -> list[Shape]:
         """Height, width and channels of each input."""
@@ -38,11 +38,11 @@ class Plan:
 
     @cached_property
     def _only(self) -> tuple[int, ...]:
-        """Channels, height and width of the input, if there is one alone."""
+        """Channels, height and width of the input, if there is only one."""
         return tuple(self.inputs[0][axis] for axis in (2, 0, 1)) if len(self.inputs) == 1 else ()
 
     def takes(self, image: object) -> bool:
-        """Whether the engine takes this as it is: pictures of floats, of the right size, in order."""
+        """Whether the engine takes the array unchanged: float images of the right size, contiguous."""
         return (
             type(image) is np.ndarray
             and image.shape[1:] == self._only
@@ -56,7 +56,7 @@ class Plan:
         return self.graph.outputs
 
     def answer(self, planes: list[NDArray[np.float32]]) -> Any:
-        """The answer of the network from its outputs, as the engine gives them."""
+        """The output of the network from the arrays that the engine returns."""
         if len(planes) == 1:
             return self.graph.answered(lambda _: planes[0])
         return self.graph.answered(dict(zip(self.outputs, planes, strict=True)).__getitem__)
@@ -68,10 +68,11 @@ class Plan:
 
 
 class Plans:
-    """The plans of a network: the one of its own size, and those of the sizes that were used last.
+    """The plans of a network: the one for its own size, and those for the sizes that were used last.
 
-    Threads may ask at the same time: what is kept is replaced as a whole, never changed, so that no fork meets a
-    lock.  Two that ask for a new size at once may both make its plan; one is kept.
+    Threads may use it at the same time.  The table of plans is replaced as a whole and never changed, so there is no
+    lock that a fork could copy while it is held.  Two threads that need a new size at once may both make its plan; one
+    is kept.
     """
 
     def __init__(self, graph: Graph, kernels: str | None, most_work: float | None) -> None:
@@ -81,7 +82,8 @@ class Plans:
         self._others: dict[Size, Plan] = {}
 
     def of(self, height: int, width: int) -> Plan:
-        """For pictures of this size; InputError where the network does not take them, or asks for too much."""
+        """The plan for images of this size.  Raises InputError if the network does not take them or needs too much
+        memory."""
         size = height, width
         if size == self.own.graph.buffers[self.own.graph.input.buffer].shape[:2]:
             return self.own
@@ -91,7 +93,7 @@ class Plans:
         return plan
 
     def __iter__(self) -> Iterator[Size]:
-        """The sizes that are planned besides the own, that of the last call at the end."""
+        """The planned sizes besides the network's own; the size of the last call is the last one."""
         return iter(self._others)
 
     def _made(self, size: Size) -> Plan:
@@ -103,13 +105,13 @@ class Plans:
             check_work(graph, self._most_work)
             return Plan(graph, build(graph, self._kernels))
         except PackError as reason:
-            raise InputError(f"for pictures of {size[0]}×{size[1]} {reason}") from None
+            raise InputError(f"for images of {size[0]}×{size[1]} {reason}") from None
         except MemoryError:
-            raise InputError(f"pictures of {size[0]}×{size[1]} need more memory than there is") from None
+            raise InputError(f"images of {size[0]}×{size[1]} need more memory than is available") from None
 
 
 def build(graph: Graph, kernels: str | None) -> Any:
-    """The compiled program of a checked graph.  Kernels that are not named are those of RBNN_KERNELS, or the best."""
+    """The compiled program of a checked graph.  Without a name, the kernels are those of RBNN_KERNELS, or the best."""
     if not isinstance(kernels, str | None):
         known = ", ".join(name for name, _ in _core.kernels())
         raise ConfigError(f"kernels must be one of {known}, got {quoted(kernels)}")
@@ -124,7 +126,7 @@ def build(graph: Graph, kernels: str | None) -> Any:
 
 
 def _arguments(operation: Operation, numbers: dict[str, int]) -> tuple[Any, ...]:
-    """An operation as the core takes it: attributes apart into lists of numbers and words."""
+    """An operation as the core takes it, with its attributes split into lists of numbers and words."""
     values: dict[str, list[float]] = {}
     words: dict[str, str] = {}
     for role, value in operation.attributes.items():

@@ -29,8 +29,8 @@ class Session:
     A call takes float32 images (N, C, H, W), normalised as in training, and returns logits (N, classes), or a map
     (N, C, H, W) if the network ends in one; a tuple or a dictionary of them if the network returns several tensors.
     Images of bytes (uint8) are normalised with the mean and std of the file.  A network for signals or vectors takes
-    (N, C, L) or (N, C).  A network that was exported with ``free_size`` takes images of other heights and widths too;
-    each size is planned when it first comes, and the last few plans are kept.  A network with several inputs takes one
+    (N, C, L) or (N, C).  A network that was exported with ``free_size`` also takes images of other heights and widths;
+    each size is planned when it first occurs, and the last few plans are kept.  A network with several inputs takes one
     array for each, in the order of ``inputs``, by name, or in a dictionary.  ``predict`` takes image files or arrays of
     any size and returns class names.
 
@@ -66,13 +66,12 @@ class Session:
         self._made: Plans | None = Plans(self.graph, *self._asked_for)
         height, width, channels = self.graph.buffers[self.graph.input.buffer].shape
         self.input_shape = channels, height, width
-        """Shape of each image: channels, height, width; of a network with free sizes the one that it was exported
+        """Shape of each image: channels, height, width.  For a network with free sizes, the size that it was exported
         with."""
 
     @property
     def inputs(self) -> dict[str, tuple[int, int, int]]:
-        """Name of each input, and its channels, height and width: the arguments of a network that takes several, else
-        ``images``."""
+        """Name of each input, and its channels, height and width.  A single input is called ``images``."""
         return self.graph.input_shapes
 
     @property
@@ -138,7 +137,7 @@ class Session:
 
     def __call__(self, *images: Any, **named: Any) -> Any:
         plan = self._plans.own
-        ready = len(images) == 1 and not named and plan.takes(images[0])  # most calls: nothing else is to be checked
+        ready = len(images) == 1 and not named and plan.takes(images[0])  # most calls: no further checks
         arrays = list(images) if ready else self._arrays(images, named)
         array = arrays[0]
         if not ready:
@@ -242,7 +241,8 @@ class Session:
         return arrays
 
     def _plan(self, array: NDArray[Any]) -> Plan:
-        """For pictures of this array's size, if the network has other sizes than its own; ``_shaped`` then judges."""
+        """The plan for images of this array's size, if the network takes other sizes than its own; ``_shaped`` then
+        checks it."""
         channels, height, _ = self.input_shape
         plans = self._plans
         if self.graph.free is None or array.ndim not in (3, 4) or array.shape[1] != channels:
@@ -262,7 +262,7 @@ class Session:
         return checked
 
     def _normalised(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        from rbnn.data.preprocess import normalise  # it brings Pillow, which takes time to import
+        from rbnn.data.preprocess import normalise  # imports Pillow, which is slow
 
         mean, std = self.graph.input.mean, self.graph.input.std
         if not mean or not std:
@@ -275,7 +275,8 @@ class Session:
         return normalise(images.transpose(0, 2, 3, 1), mean, std)
 
     def _shaped(self, array: NDArray[Any], plan: Plan, number: int = 0) -> NDArray[Any]:
-        """Pictures (N, C, H, W).  A signal (N, C, L) is one of height 1, a vector (N, C) one of a single pixel."""
+        """Images (N, C, H, W).  A signal (N, C, L) is an image of height 1, and a vector (N, C) an image of one
+        pixel."""
         height, width, channels = plan.inputs[number]
         if array.shape[1:] == (channels, height, width):
             return np.ascontiguousarray(array)
@@ -298,7 +299,7 @@ def _array(values: ArrayLike) -> NDArray[Any]:
 
 
 def _given(graph: Graph, name: str, values: ArrayLike, count: int) -> NDArray[np.float32]:
-    """Values for a buffer, of ``count`` pictures."""
+    """Values for a buffer, for ``count`` images."""
     if name not in graph.buffers:
         raise UnknownName("buffer", name, graph.buffers)
     array, expected = _array(values), (count, *graph.buffers[name].shape)
