@@ -75,6 +75,15 @@ def boxes(x: Tensor) -> Tensor:
 CHOSEN: dict[str, Function] = {
     "a part that is written": written_in_the_middle, "a part of zeros": written_into_zeros,
     "a part changed in place": written_in_place, "boxes in place": boxes,
+    "a table": lambda x: x[:, torch.tensor([[3, 1, 1], [0, -1, 4]])],
+    "a mask": lambda x: x[:, torch.arange(12) % 3 > 0],
+    "rows by a table": lambda x: x[:, :, torch.tensor([[2, 3], [0, 1]])],
+    "the upper triangle": lambda x: x.flatten(1)[:, torch.ones(12, HEIGHT * WIDTH).triu().reshape(-1).nonzero()],
+    "a large triangle": lambda x: torch.bmm(x.flatten(2).mT, x.flatten(2)).flatten(1)[
+        :, torch.ones(HEIGHT * WIDTH, HEIGHT * WIDTH).triu().flatten().nonzero()[:, 0]
+    ],
+    "equal": lambda x: x * (F.max_pool2d(x, 3, 1, 1) == x), "not equal": lambda x: (x.relu() != 0) * x,
+    "equal to a number": lambda x: torch.where(x.clamp(0, 1).eq(1), x, -x),
     "a list": lambda x: x[:, [3, 1, 1, 0]], "a permutation": lambda x: x[:, torch.tensor([*range(11, -1, -2), 0, 4])],
     "rows": lambda x: torch.index_select(x, 2, torch.tensor([2, 3, 0])),
     "flipped": lambda x: torch.flip(x, (1, -1)), "flipped, as arguments": lambda x: x.flip(2, 3),

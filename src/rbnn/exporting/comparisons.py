@@ -46,20 +46,38 @@ def _comparison(sign: float, of_equals: bool) -> Handler:
     def compare(call: Call, a: Any, b: Any) -> str:
         shape = call.shape_of(call.result)
         factor = -sign if of_equals else sign
-        difference = _difference(call, a, b, shape)
-        turned = _affine(call, difference, factor, 0.0, shape, ".turned")
-        made = _positive(call, turned, shape, ".above")
-        return call.write(
-            "affine", {"x": made},
-            {"scale": np.full(shape[2], -1.0 if of_equals else 1.0), "shift": np.full(shape[2], float(of_equals))},
-            value=call.result.float(),
-        )  # fmt: skip
+        turned = _affine(call, _difference(call, a, b, shape), factor, 0.0, shape, ".turned")
+        return _answer(call, _positive(call, turned, shape, ".above"), of_equals)
 
     return compare
 
 
 greater, less = _comparison(1.0, False), _comparison(-1.0, False)
 greater_equal, less_equal = _comparison(1.0, True), _comparison(-1.0, True)
+
+
+def equal(call: Call, a: Any, b: Any) -> str:
+    return _answer(call, _apart(call, a, b), True)
+
+
+def not_equal(call: Call, a: Any, b: Any) -> str:
+    return _answer(call, _apart(call, a, b), False)
+
+
+def _apart(call: Call, a: Any, b: Any) -> str:
+    """1 if ``|a − b|`` is above 0, otherwise 0."""
+    shape = call.shape_of(call.result)
+    absolute = {"activation": ["abs"]}
+    inputs = {"x": _difference(call, a, b, shape)}
+    distance = call.write("activation", inputs, attributes=absolute, shape=shape, part=".distance")
+    return _positive(call, distance, shape, ".above")
+
+
+def _answer(call: Call, buffer: str, inverted: bool) -> str:
+    """The result of a comparison from its 0 and 1, or from 1 and 0."""
+    channels = call.shape_of(call.result)[2]
+    tensors = {"scale": np.full(channels, -1.0 if inverted else 1.0), "shift": np.full(channels, float(inverted))}
+    return call.write("affine", {"x": buffer}, tensors, value=call.result.float())
 
 
 def _difference(call: Call, a: Any, b: Any, shape: Shape) -> str:

@@ -68,6 +68,7 @@ FUNCTIONS: dict[str, Handler] = {
     "threshold": a.threshold, "_threshold": a.threshold, "hardshrink": k.hardshrink, "where": k.where,
     "gt": k.greater, "greater": k.greater, "lt": k.less, "less": k.less, "ge": k.greater_equal, "le": k.less_equal,
     "greater_equal": k.greater_equal, "less_equal": k.less_equal, "masked_fill": k.masked_fill,
+    "eq": k.equal, "ne": k.not_equal, "not_equal": k.not_equal,
     "softsign": m.softsign, "tanhshrink": m.tanhshrink, "softshrink": m.softshrink,
     "glu": m.glu, "pow": a.power, "sqrt": a.sqrt, "rsqrt": a.rsqrt, "square": a.square, "reciprocal": a.reciprocal,
     "max_pool1d": o.max_pool, "max_pool2d": o.max_pool, "avg_pool1d": o.avg_pool, "avg_pool2d": o.avg_pool,

@@ -14,6 +14,9 @@ from rbnn.exporting.traced_call import Call, Place
 MOST_RUNS = 8
 """Up to this number of parts are cut out and joined; more are selected by a convolution with weights 0 and 1."""
 
+MOST_WEIGHTS = 1 << 22
+"""Weights of such a convolution, beyond which the parts are joined in any case."""
+
 
 def taken(call: Call, x: Place, dim: int, places: Sequence[int], part: str = "") -> Place:
     """The values at ``places`` of dimension ``dim``, in that order."""
@@ -22,7 +25,7 @@ def taken(call: Call, x: Place, dim: int, places: Sequence[int], part: str = "")
         raise call.fail("images of a batch must stay together: the first dimension is the batch")
     value = x.value.index_select(dim, torch.tensor(places))
     runs = _runs(places)
-    if len(runs) > MOST_RUNS:
+    if len(runs) > MOST_RUNS and len(places) * x.value.shape[dim] <= MOST_WEIGHTS:
         return _by_weights(call, x, dim, places, value, part)
     pieces = [cut(call, x, {dim: run}, f"{part}.run{index}") for index, run in enumerate(runs)]
     return pieces[0] if len(pieces) == 1 else Place(joined(call, pieces, dim, value, part), value)
@@ -100,9 +103,12 @@ def _listed(call: Call, x: Place, index: list[Any]) -> str:
         raise call.fail("only slices and integers such as x[:, 2:8, ::2, 0], or one list of integers, are supported")
     dim, places = lists[0], index[lists[0]]
     numbers = torch.as_tensor(places)
-    if numbers.dtype == torch.bool or numbers.dim() != 1:
-        raise call.fail("selection by a mask or a table is not supported: use a list of integers")
-    return taken(call, x, dim, [int(each) % x.value.shape[dim] for each in numbers]).buffer
+    if numbers.dtype == torch.bool:
+        if numbers.dim() != 1:
+            raise call.fail("selection by a mask of several dimensions is not supported: flatten first")
+        numbers = numbers.nonzero()[:, 0]
+    found = taken(call, x, dim, [int(each) % x.value.shape[dim] for each in numbers.reshape(-1)], ".taken")
+    return reshaped(call, found, call.result)
 
 
 def setitem(call: Call, x: Any, index: Any, value: Any) -> str:
