@@ -82,8 +82,8 @@ class Plans:
         self._others: dict[Size, Plan] = {}
 
     def of(self, height: int, width: int) -> Plan:
-        """The plan for images of this size.  Raises InputError if the network does not take them, or needs too much work
-        or memory."""
+        """The plan for images of this size.  Raises InputError if the network does not take them, or needs too much
+        work or memory."""
         size = height, width
         if size == self.own.graph.buffers[self.own.graph.input.buffer].shape[:2]:
             return self.own
