@@ -63,7 +63,13 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Does(lambda x: torch.fft.fft(x).real), r"fft_fft in 'middle' \(test_refusals.py:\d+\) cannot be packed"
     ),
     "a function with a way out": (
-        lambda: Does(lambda x: x.argmax(1).float()), "argmax in 'middle' .*; export the network up to here"
+        lambda: Does(lambda x: x.argmax(1).float()), "argmax in 'middle' .*: export the network up to here, and take"
+    ),
+    "an operation without a handler": (
+        lambda: Does(lambda x: x.abs().log()), "log in 'middle' .* no such operation: export the network up to here and"
+    ),
+    "a convolution of volumes": (
+        lambda: Does(lambda x: F.conv3d(x[:, None], torch.ones(2, 1, 1, 3, 3))[:, 0]), "conv3d in 'middle' .*: use 2D"
     ),
     "a part that is written with gaps": (
         lambda: Does(written_in_part), r"setitem .* assignment to a slice with a step"

@@ -29,8 +29,12 @@ INSTEAD = {
     "topk": "export the network up to here, and choose among its outputs",
     "sort": "export the network up to here, and sort its outputs",
     "grid_sample": "move the warping out of the network",
+    "conv3d": "use 2D convolutions on the channels",
 }
 """The nearest alternative to an operation without a handler."""
+
+OTHERWISE = "export the network up to here and compute the rest from its outputs, or use another operation"
+"""The alternative to all others."""
 
 
 def lower(traced: Traced) -> Draft:
@@ -84,8 +88,8 @@ def _lowered(call: Call, step: Step, places: Places, layouts: dict[Value, Layout
     if isinstance(step.target, BinaryLayer):
         return binary_layer(call, args[0], step.target, known)
     if handler is None:
-        why = INSTEAD.get(called(step.target))
-        raise call.fail(f"the packed format has no such operation{f'; {why}' if why else ''}")
+        way_out = INSTEAD.get(called(step.target), OTHERWISE)
+        raise call.fail(f"the packed format has no such operation: {way_out}")
     kwargs = kwargs | _of_module(step, handler)
     try:
         bound = signature(handler).bind(call, *args, **kwargs)
