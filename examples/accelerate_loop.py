@@ -1,4 +1,4 @@
-"""Hugging Face accelerate: prepare, then the schedule gets what prepare gave.
+"""Hugging Face accelerate: the schedule gets the model and the optimizer that ``prepare`` returned.
 
 python examples/accelerate_loop.py          # or: accelerate launch examples/accelerate_loop.py
 """

@@ -1,4 +1,4 @@
-"""DistributedDataParallel: every process rotates the same weights alike, so there is nothing to send.
+"""DistributedDataParallel: every process computes the same rotations from the same weights, so nothing has to be sent.
 
 torchrun --nproc-per-node=2 examples/ddp.py
 """

@@ -1,4 +1,4 @@
-"""What the examples share: pictures of handwritten digits, a small CNN, and what becomes of it once it is trained."""
+"""What the examples share: images of handwritten digits, a small CNN, and its export after training."""
 
 import argparse
 from pathlib import Path
@@ -25,7 +25,7 @@ class Block(nn.Module):
 
 
 class DigitsCNN(nn.Sequential):
-    """An ordinary torch network: nothing in it knows of bits."""
+    """An ordinary torch network that knows nothing about bits."""
 
     def __init__(self, channels: int = 32) -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class DigitsCNN(nn.Sequential):
 
 
 def digits(train: bool) -> TensorDataset:
-    """1437 pictures (1, 8, 8) in [−1, 1] to learn from, or 360 others to test."""
+    """1437 images (1, 8, 8) in [−1, 1] for training, or 360 others for testing."""
     pictures, labels = load_digits(return_X_y=True)
     part = slice(None, 1437) if train else slice(1437, None)
     images = torch.tensor(pictures[part], dtype=torch.float32).reshape(-1, 1, 8, 8) / 8 - 1
@@ -60,7 +60,7 @@ def options(**more: str) -> argparse.Namespace:
 
 @torch.no_grad()
 def pack(model: nn.Module, path: Path) -> None:
-    """Exports a trained network and says how torch and the packed file do on the test pictures."""
+    """Export a trained network and print the accuracy of torch and of the packed file on the test images."""
     images, labels = digits(train=False).tensors
     report = rbnn.export(model.eval(), path, images[:32])
     answers = model(images).argmax(1)

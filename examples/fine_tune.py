@@ -1,8 +1,8 @@
-"""Classes of your own, from a network that knows ten others.
+"""Train a network that knows ten classes on your own classes.
 
     python examples/fine_tune.py PICTURES NET.rbnn
 
-PICTURES holds train/<class>/*.jpg and val/<class>/*.jpg, a folder for each class.
+PICTURES contains train/<class>/*.jpg and val/<class>/*.jpg, with a folder for each class.
 """
 
 import sys
@@ -20,7 +20,7 @@ if len(sys.argv) != 3:
     sys.exit("usage: python fine_tune.py PICTURES NET.rbnn")
 folder, net = Path(sys.argv[1]), Path(sys.argv[2])
 
-known = rbnn.load(START).graph.input  # how its pictures are normalised
+known = rbnn.load(START).graph.input  # how its images are normalised
 mine = rbnn.data.load("image-folder", folder, "train")
 images = torch.from_numpy(normalise(np.stack([picture(p, 32, 3) for p in mine.paths]), known.mean, known.std))
 labels = torch.from_numpy(mine.labels)

@@ -1,4 +1,4 @@
-"""Fully sharded data parallel (FSDP2): each process holds a part of every weight.
+"""Fully sharded data parallel (FSDP2): each process has a part of every weight.
 
 torchrun --nproc-per-node=2 examples/fsdp.py
 """
@@ -46,7 +46,7 @@ for epoch in range(given.epochs):
     if dist.get_rank() == 0:
         print(f"epoch {epoch}: loss {float(total) / len(batches) / dist.get_world_size():.3f}")
 
-# The parts come together in rank 0, in a network that was never cut.
+# Rank 0 collects the parts in a network that was never sharded.
 state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 if dist.get_rank() == 0:
     whole = DigitsCNN()

@@ -16,7 +16,7 @@ import rbnn
 
 
 class WithLoss(nn.Module):
-    """What the Trainer wants: the loss comes out of the forward."""
+    """The Trainer expects that the forward pass returns the loss."""
 
     def __init__(self, method: str) -> None:
         super().__init__()

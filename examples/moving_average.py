@@ -16,7 +16,7 @@ model = DigitsCNN()
 rbnn.binarize_(model, given.method)
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 schedule = rbnn.BinarySchedule(model, optimizer, given.epochs)
-# Buffers too: the running statistics of the batch norms belong to the averaged weights.
+# Buffers too, because the running statistics of the batch norms belong to the averaged weights.
 average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.95), use_buffers=True)
 
 batches = loader(train=True)

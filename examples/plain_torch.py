@@ -1,4 +1,4 @@
-"""A loop of your own, with gradient clipping and accumulation.
+"""Your own training loop, with gradient clipping and accumulation.
 
 python examples/plain_torch.py
 """
@@ -10,7 +10,7 @@ from digits_cnn import DigitsCNN, loader, options, pack
 import rbnn
 
 ACCUMULATED = 2
-"""Batches whose gradients are added up before a step."""
+"""Batches whose gradients are accumulated before a step."""
 
 given = options()
 torch.manual_seed(0)

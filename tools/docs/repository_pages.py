@@ -1,6 +1,6 @@
-"""Files of the repository that are pages of the site, too: CONTRIBUTING, CHANGELOG, SECURITY, examples, notebooks.
+"""Files of the repository that are also pages of the site: CONTRIBUTING, CHANGELOG, SECURITY, examples, notebooks.
 
-Pages link to them as on a forge, ``../examples/ddp.py``; in the site the same link leads to their page.
+Pages link to them as on a code-hosting site, ``../examples/ddp.py``; on the site the same link leads to their page.
 """
 
 import json
@@ -35,7 +35,7 @@ def _listing(path: Path) -> str:
 
 
 def _notebook(path: Path) -> str:
-    """Its text, its code, and what the code printed or drew."""
+    """The text and the code of a notebook, and what the code printed or drew."""
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -63,7 +63,7 @@ def _output(output: dict[str, object]) -> str:
 
 
 def links(text: str, place: str) -> str:
-    """The links of a page at ``place`` of the site: those that lead out of docs/ lead to the pages above."""
+    """The links of a page at ``place`` in the site.  Links that lead out of docs/ lead to the pages above."""
     folder = place.partition("/")[0]
     elsewhere = place if folder in ("examples", "notebooks") else f"docs/{place}"
     source = next((name for name, page in DOCUMENTS.items() if page == place), elsewhere)
