@@ -219,8 +219,10 @@ Outcome Program::run_all(const Images& images, std::size_t count, const std::vec
                          Call& call) const {
     threads = useful_threads(threads);
     // With several images each thread gets whole images; otherwise all threads work on the same image.
-    const bool apart = threads > 1 && count > 1;
-    Lease lease(*this, apart ? std::min(count, static_cast<std::size_t>(threads)) : 1);
+    // Only as many at a time as have room together.
+    const std::size_t together = std::min({count, static_cast<std::size_t>(std::max(threads, 1)), kLargestArena / arena_bytes_});
+    const bool apart = together > 1;
+    Lease lease(*this, apart ? together : 1);
     std::atomic<Outcome> outcome{Outcome::answered};
     const auto body = [&](std::size_t begin, std::size_t end) {
         AlignedBytes arena = lease.take();
@@ -232,7 +234,7 @@ Outcome Program::run_all(const Images& images, std::size_t count, const std::vec
         lease.give(std::move(arena));
     };
     if (apart)
-        parallel_for(count, 1, threads, body);
+        parallel_for(count, 1, static_cast<int>(together), body);
     else if (count > 0)
         body(0, count);
     return outcome;

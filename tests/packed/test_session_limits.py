@@ -37,6 +37,8 @@ def images(count: int) -> np.ndarray:
         ({"a": [[1, 2], [3]]}, "expected an array of numbers"),
         ({"a": None}, "got object"),
         ({"a": ["x"]}, "got <U1"),
+        ({3: 1.0}, "unknown buffer '3': "),
+        (None, "by buffer in a dictionary, got a NoneType"),
     ],
 )
 def test_a_trace_of_what_cannot_be(given: Any, what: str) -> None:
@@ -51,7 +53,22 @@ def test_lists_of_different_lengths_are_no_pictures() -> None:
             call(ragged)
 
 
-@pytest.mark.parametrize("repeats", [1.5, "3", 10**30])
+def two_inputs() -> Graph:
+    shape = (2, 2, 3)
+    buffers = {name: Buffer("float", shape) for name in ("a", "b", "y")}
+    operations = [Operation("add", "add", {"a": "a", "b": "b"}, {"float": "y"})]
+    return Graph(Input("a", names={"left": "a", "right": "b"}), "y", buffers, operations)
+
+
+@pytest.mark.parametrize("arrays", [None, 3, np.zeros((2, 3, 2, 2), np.float32)])
+def test_several_inputs_are_a_list_or_a_dictionary(arrays: Any) -> None:
+    session = Session(two_inputs())
+    for call in (session.profile, lambda each: session.trace(each, {})):
+        with pytest.raises(InputError, match="expected a list or a dictionary of arrays, got a "):
+            call(arrays)
+
+
+@pytest.mark.parametrize("repeats", [1.5, "3", 10**30, 10**5000], ids=["half", "word", "large", "digits"])
 def test_a_profile_is_repeated_whole_times(repeats: Any) -> None:
     with pytest.raises(InputError, match="repeats must be a whole number"):
         Session(small_network()).profile(images(1), repeats)
@@ -132,6 +149,12 @@ def test_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         Session(slow_network())
 
 
+@pytest.mark.parametrize("most", ["much", float("nan"), 0, -1])
+def test_a_limit_that_is_none(most: Any) -> None:
+    with pytest.raises(ConfigError, match="most_work must be a positive number, got "):
+        Session(small_network(), most_work=most)
+
+
 def test_many_operations_are_much_work() -> None:
     buffers = {f"x{i}": Buffer("float", (1, 1, 1)) for i in range(7000)}
     steps = [Operation("add", "add", {"a": f"x{i}", "b": f"x{i}"}, {"float": f"x{i + 1}"}) for i in range(6999)]
@@ -200,6 +223,37 @@ assert np.array_equal(*answers)
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_images_at_once_have_room_together() -> None:
+    """Each needs 3 GB here, and each thread would take as much.  No memory is touched: the images are refused first."""
+    code = """
+import resource
+import numpy as np
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
+from rbnn.packed.session import Session
+
+side = 11_585
+shapes = {"image": (1, 1, 1), "x": (side, side, 1), "y": (side, side, 1), "z": (1, 1, 1)}
+attributes = {"before": [0, 0, 0], "after": [side - 1, side - 1, 0]}
+operations = [
+    Operation("pad", "pad", {"x": "image"}, {"float": "x"}, {}, attributes),
+    Operation("softmax", "softmax", {"x": "x"}, {"float": "y"}, {}, {"over": "c"}),
+    Operation("mean", "mean", {"x": "y"}, {"float": "z"}, {}, {"over": "hw"}),
+]
+session = Session(Graph(Input("image"), "z", {n: Buffer("float", s) for n, s in shapes.items()}, operations), 8)
+mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + (5 << 30),) * 2)
+try:
+    session(np.full((16, 1, 1, 1), np.nan, np.float32))
+except Exception as error:
+    print(error)
+"""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("needs /proc to know how much memory is mapped")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("images hold NaN or infinite values\n", "")
 
 
 def test_tables_of_sizes_are_limited() -> None:

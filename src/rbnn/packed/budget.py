@@ -7,7 +7,7 @@ from math import prod
 from rbnn.errors import ConfigError, PackError
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Buffer, Operation
-from rbnn.text import as_count
+from rbnn.text import as_count, quoted
 
 MOST_WORK = 10**11
 """The default limit per image: about fifty times the work of a ResNet-18 at 224 × 224."""
@@ -32,6 +32,8 @@ def work(graph: Graph) -> int:
 def check_work(graph: Graph, most: float | None) -> None:
     """Raises PackError if the graph needs more than ``most``, or the environment's limit, or MOST_WORK."""
     limit = _limit() if most is None else most
+    if not isinstance(limit, int | float) or not limit > 0:
+        raise ConfigError(f"most_work must be a positive number, got {quoted(most)}")
     if (wanted := work(graph)) > limit:
         raise PackError(
             f"the network needs {as_count(wanted)} multiply-adds per image, counting at least {as_count(LEAST_WORK)} "

@@ -197,6 +197,8 @@ class Session:
         """Return what the operations write, by buffer, as (N, height, width, channels), with signs as ±1.  A buffer in
         ``given`` gets these values before an operation reads it, which shows each operation on chosen inputs.  A
         network with several inputs takes a list or a dictionary of arrays."""
+        if not isinstance(given, dict):
+            raise InputError(f"expected the given values by buffer in a dictionary, got a {type(given).__name__}")
         numbers = {name: index for index, name in enumerate(self.graph.buffers)}
         arrays = self._listed(images)
         plan = self._plan(arrays[0])
@@ -213,6 +215,8 @@ class Session:
         """The arrays of each input."""
         if not self.graph.input.names or isinstance(images, dict):
             return self._arrays((images,), {})
+        if not isinstance(images, list | tuple):
+            raise InputError(f"expected a list or a dictionary of arrays, got a {type(images).__name__}")
         return self._arrays(tuple(images), {})
 
     def _arrays(self, images: tuple[Any, ...], named: dict[str, Any]) -> list[NDArray[Any]]:
@@ -301,7 +305,7 @@ def _array(values: ArrayLike) -> NDArray[Any]:
 def _given(graph: Graph, name: str, values: ArrayLike, count: int) -> NDArray[np.float32]:
     """Values for a buffer, for ``count`` images."""
     if name not in graph.buffers:
-        raise UnknownName("buffer", name, graph.buffers)
+        raise UnknownName("buffer", str(name), graph.buffers)
     array, expected = _array(values), (count, *graph.buffers[name].shape)
     if array.dtype.kind not in "biuf" or array.shape != expected:
         raise InputError(
