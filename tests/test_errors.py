@@ -22,3 +22,9 @@ def test_a_name_out_of_a_file_is_quoted_in_part() -> None:
     said = str(UnknownName("method", "x" * 10**6, ["rbnn"]))
     assert said.startswith("unknown method 'xxx")
     assert len(said) < 300
+
+
+def test_known_names_out_of_a_file_are_quoted_in_part() -> None:
+    said = str(UnknownName("buffer", "nope", ["x" * 10**6, "y" * 10**6]))
+    assert said.startswith("unknown buffer 'nope': available: xxx")
+    assert len(said) < 500

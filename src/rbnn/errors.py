@@ -20,7 +20,7 @@ The command line prints the sentence and exits with code 2.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from rbnn.text import LONGEST_QUOTE, quoted
+from rbnn.text import LONGEST_QUOTE, quoted, shorten
 
 MOST_LISTED = 15
 """Up to this many known names, an error message lists all of them; otherwise it lists the nearest few."""
@@ -34,8 +34,9 @@ class UnknownName(RbnnError):
     """No such model, method, data set or field."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        written, name = quoted(name), name[:LONGEST_QUOTE]  # a name from a file may have any length
+        # Names from a file may have any length.
+        written, name = quoted(name), name[:LONGEST_QUOTE]
+        known = sorted(shorten(each, LONGEST_QUOTE) for each in known)
         nearest = get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         listed = known if len(known) <= MOST_LISTED else get_close_matches(name, known, n=4, cutoff=0.0)

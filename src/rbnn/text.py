@@ -18,7 +18,10 @@ LONGEST_QUOTE = 200
 
 def quoted(value: object) -> str:
     """The ``repr`` in at most 200 characters, because a value from a file may have any length."""
-    return shorten(repr(value), LONGEST_QUOTE)
+    try:
+        return shorten(repr(value), LONGEST_QUOTE)
+    except ValueError:  # Python does not write such numbers in decimals
+        return "a number of thousands of digits"
 
 
 def visible(text: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -20,8 +21,8 @@ from rbnn.data.preprocess import normalise
 from rbnn.errors import PackError
 from rbnn.packed import file as packfile
 from rbnn.packed import oracle
-from rbnn.packed.graph import Graph
-from rbnn.packed.operations import KINDS
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import KINDS, Buffer, Operation
 from rbnn.packed.session import Session
 
 
@@ -318,6 +319,7 @@ def test_several_answers_are_kept(tmp_path: Path) -> None:
         (several(["logits", "image"]), "'image' is not a float buffer that some operation writes"),
         (several({"x": "b.bits"}), "'b.bits' is not a float buffer"),
         (several([[[[[[[[["logits"]]]]]]]]]), "at most 8 levels deep"),
+        (several([["logits"] * 200] * 200), "has 40000 outputs, but at most 256 are possible"),
         (several("logits", {"logits": (6,)}), r"'logits' cannot have the shape"),
         (several("logits", {"e": (96,)}), r"'e' cannot have the shape"),
         (replace(several(["logits"]), input=small_network().input), "5 class names for"),
@@ -326,6 +328,20 @@ def test_several_answers_are_kept(tmp_path: Path) -> None:
 def test_answers_that_are_none(graph: Graph, words: str) -> None:
     with pytest.raises(PackError, match=words):
         graph.check()
+
+
+def test_names_of_tensors_are_found_in_linear_time() -> None:
+    """One name for all operations: trying each number from 2 on took minutes, before the work was judged."""
+    count = 20_000
+    buffers = {"image": Buffer("float", (1, 1, 1))} | {f"x{i}": Buffer("float", (1, 1, 1)) for i in range(count)}
+    values = np.zeros((count, 1, 1, 1), np.float32)
+    values[-1] = np.nan
+    operations = [Operation("constant", "a", {}, {"float": f"x{i}"}, {"value": values[i]}) for i in range(count)]
+    graph = Graph(Input("image"), "x0", buffers, operations)
+    start = time.process_time()
+    with pytest.raises(PackError, match=r"tensor 'a\.value\.20000' has values that are not finite"):
+        graph.check()
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("shapes", [[], {"logits": 5}, {"logits": [5.0]}, {"logits": [0]}, {"logits": [-5, -1]}])

@@ -67,6 +67,27 @@ def test_strides_and_sizes_in_words() -> None:
     assert in_words((0, 2), 1, 8) == "a height that is 1, a width that is multiples of 2"
 
 
+def test_strides_beyond_any_image() -> None:
+    """Their product would have more digits than Python writes."""
+    buffers = {"image": Buffer("float", (1, 256, 1)), "up": Buffer("float", (1, 1, 1))}
+    operations, last = [], "image"
+    for i in range(2000):
+        buffers[f"x{i}"] = Buffer("float", (1, 1, 1))
+        kernel = [1, 1] if i else [1, 200]
+        operations.append(
+            Operation("max_pool", f"pool{i}", {"x": last}, {"float": f"x{i}"}, {},
+                      {"kernel": kernel, "stride": [255, 255]})
+        )  # fmt: skip
+        last = f"x{i}"
+    attributes, follows = {"size": [1, 1], "mode": "nearest"}, {"size": [1, Follows("image", "w", plus=-255)]}
+    operations.append(Operation("resize", "up", {"x": last}, {"float": "up"}, {}, attributes, follows))
+    graph = Graph(Input("image"), "up", buffers, operations, free=Free((0, 1)))
+    assert strides(operations, buffers, "image") == (0, 0)
+    with pytest.raises(InputError, match="its strides fit a height that is 1, a width that is 256") as refused:
+        Session(graph)(np.zeros((1, 1, 1, 100), np.float32))
+    assert len(str(refused.value)) < 400
+
+
 def test_a_network_of_one_size_takes_no_other() -> None:
     with pytest.raises(PackError, match=r"does not take pictures of 9×8: it takes heights and widths that are 8$"):
         small_network().at(9, 8)

@@ -140,11 +140,17 @@ class Graph:
         """Each array once, by its name in a file: the name of the first operation that has it, and its role there."""
         found: dict[str, NDArray[Any]] = {}
         seen: set[int] = set()
+        numbers: dict[str, int] = {}  # else a file with one name for all operations would take hours
         for operation in self.operations:
             for role, array in operation.tensors.items():
-                if id(array) not in seen:
-                    seen.add(id(array))
-                    found[unused(f"{operation.name}.{role}", found)] = array
+                if id(array) in seen:
+                    continue
+                seen.add(id(array))
+                name = wanted = f"{operation.name}.{role}"
+                while name in found:
+                    numbers[wanted] = numbers.get(wanted, 1) + 1
+                    name = f"{wanted}.{numbers[wanted]}"
+                found[name] = array
         return found
 
     def check(self) -> None:
@@ -168,8 +174,8 @@ class Graph:
             check_follows(site, written)
             written.update(operation.outputs.values())
         _check_answer(self.output, 0)
-        if len(self.outputs) > MOST_ANSWERS:
-            raise PackError(f"the network has {len(self.outputs)} outputs, but at most {MOST_ANSWERS} are possible")
+        if (answers := len(answer_buffers(self.output))) > MOST_ANSWERS:
+            raise PackError(f"the network has {answers} outputs, but at most {MOST_ANSWERS} are possible")
         for name in self.outputs:
             if name not in written - set(self.inputs) or self.buffers[name].type != "float":
                 raise PackError(f"the output {quoted(name)} is not a float buffer that some operation writes")

@@ -46,7 +46,7 @@ def save(answer: Any, directory: Path, stem: str) -> list[Path]:
 def _plain(name: str) -> str:
     """A name from a file as a part of another file's name.  It cannot be a path or an argument of ``savez``."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:LONGEST_NAME]
-    return f"{plain}_" if plain == "file" else plain
+    return f"{plain}_" if plain in ("file", "allow_pickle") else plain
 
 
 def _png(classes: NDArray[np.uint8]) -> bytes:

@@ -67,16 +67,21 @@ def derived(
 
 def strides(operations: list[Operation], buffers: Mapping[str, Buffer], image: str) -> tuple[int, int]:
     """How many pixels of the image one step of the coarsest map is.  Sizes that differ by multiples of it differ by
-    whole pixels everywhere."""
+    whole pixels everywhere.  0: no other size is possible, because a step would be larger than any image."""
     found = {image: (1, 1)}
     most = 1, 1
     for operation in operations:
         read = [found[name] for name in operation.inputs.values()] or [(1, 1)]
         own = _stride(operation, buffers)
-        height, width = (lcm(*(each[axis] for each in read)) * own[axis] for axis in (0, 1))
+        height, width = (_possible(lcm(*(each[axis] for each in read)) * own[axis]) for axis in (0, 1))
         found |= dict.fromkeys(operation.outputs.values(), (height, width))
-        most = lcm(most[0], height), lcm(most[1], width)
+        most = _possible(lcm(most[0], height)), _possible(lcm(most[1], width))
     return most
+
+
+def _possible(step: int) -> int:
+    """A product of many strides would have thousands of digits.  0 is a multiple of everything, so it stays 0."""
+    return step if step <= LARGEST_SIDE else 0
 
 
 def _stride(operation: Operation, buffers: Mapping[str, Buffer]) -> tuple[int, int]:
