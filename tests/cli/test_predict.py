@@ -324,6 +324,19 @@ def test_maps_and_several_answers_become_files(place: Path, rbnn: Rbnn) -> None:
     assert plain.out.startswith(f"{picture}: answers/0.0.npz, ")
 
 
+def test_no_answer_takes_the_place_of_another(place: Path, rbnn: Rbnn) -> None:
+    """Images of the same name are numbered, and one may be called like that already; savez has arguments of its own."""
+    graph = replace(with_maps(), output={"allow_pickle": "logits", "rest": ["b"]})
+    packfile.write(graph, place / "net.rbnn")
+    picture = next((place / "image-folder").rglob("0.png"))
+    (place / "0.0.png").write_bytes(picture.read_bytes())
+    answer = rbnn("predict", "net.rbnn", picture, picture, "0.0.png", "--output", "answers", "--json")
+    files = [name for each in json.loads(answer.out) for name in each["files"]]
+    assert len(set(files)) == len(files)
+    with np.load(place / "answers" / "0.0.npz") as arrays:
+        assert sorted(arrays) == ["allow_pickle_", "rest.0"]
+
+
 def free_with_maps(steps: tuple[int, int]) -> Graph:
     return replace(with_maps(), output={"maps": ["b"]}, free=Free(steps))
 

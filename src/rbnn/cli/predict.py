@@ -71,6 +71,7 @@ def run(options: Predict) -> None:
 
 def _write(options: Predict, session: "Session") -> None:
     """Write the outputs of a network with maps or several tensors to files."""
+    from rbnn.packed.graph import unused
     from rbnn.packed.maps import named, save
     from rbnn.packed.prediction import values_of
 
@@ -80,10 +81,12 @@ def _write(options: Predict, session: "Session") -> None:
         )
     options.output.mkdir(parents=True, exist_ok=True)
     found = []
+    stems: list[str] = []
     for number, path in enumerate(options.images):
         answer = session(values_of(session.graph, path, str(options.net))[None])
         same = sum(other.stem == path.stem for other in options.images) > 1
-        files = save(answer, options.output, f"{path.stem}.{number}" if same else path.stem)
+        stems.append(unused(f"{path.stem}.{number}" if same else path.stem, stems))
+        files = save(answer, options.output, stems[-1])
         shapes = {name: list(array.shape[1:]) for name, array in named(answer)}
         found.append({"image": str(path), "answers": shapes, "files": list(map(str, files))})
     if options.json:
