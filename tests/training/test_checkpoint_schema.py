@@ -72,6 +72,8 @@ NETWORKS: dict[str, tuple[Change, str]] = {
     "std 0": (contract(std=(0.0,)), "cannot be normalised with mean .* and std"),
     "std infinite": (contract(std=(math.inf,)), "cannot be normalised"),
     "mean not a number": (contract(mean=(math.nan,)), "cannot be normalised"),
+    "mean beyond any float": (contract(mean=(10**400,)), "cannot be normalised"),
+    "a rate beyond any float": (lambda state: state["config"].update(lr=10**400), "lr in .* must be below 2\\^63"),
     "mean of words": (contract(mean=("0.5",)), "its contract has values of the wrong type"),
     "classes of numbers": (contract(classes=(1, 2)), "its contract has values of the wrong type"),
     "channels of halves": (contract(channels=1.0), "its contract has values of the wrong type"),
@@ -225,6 +227,14 @@ def test_initial_signs_of_another_type(kind: torch.dtype, uninterrupted: Path, t
     run = shutil.copytree(uninterrupted, tmp_path / "run")
     safetensors.torch.save_file({"layers.0.0.conv1": torch.zeros(16, 3).to(kind)}, run / "initial.safetensors")
     with pytest.raises(CheckpointError, match=r"cannot read the initial signs in .* 64-bit words"):
+        train(small(run, resume=True))
+
+
+def test_initial_signs_of_any_size(uninterrupted: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(uninterrupted, tmp_path / "run")
+    with (run / "initial.safetensors").open("r+b") as file:
+        file.truncate(20 << 30)
+    with pytest.raises(CheckpointError, match=r"is too large for the initial signs: expected at most 268,435,456"):
         train(small(run, resume=True))
 
 

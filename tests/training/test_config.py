@@ -128,6 +128,7 @@ def test_wrong_type_names_the_key(key: str, value: object) -> None:
     [
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"batch_size": 10**400}, "batch_size must be at least 1 and below"),
         ({"accumulate": 0}, "accumulate must be at least 1"),
         ({"accumulate": -2}, "accumulate must be at least 1"),
         ({"lr": -0.1}, "lr must be 0 or more"),
@@ -206,14 +207,31 @@ def test_every_bundled_recipe_can_be_read() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"epochs = ", b"\x80\x02}q\x00.", b"PK\x03\x04\x00\x00", b"\xff\xfe", b"a" * 10_000, b"options = " + b"[" * 5000],
-    ids=["cut short", "pickle", "zip", "not UTF-8", "letters", "deeply nested"],
+    [
+        b"epochs = ",
+        b"\x80\x02}q\x00.",
+        b"PK\x03\x04\x00\x00",
+        b"\xff\xfe",
+        b"a" * 10_000,
+        b"options = " + b"[" * 5000,
+        b"lr = 1" + b"0" * 5000,
+    ],
+    ids=["cut short", "pickle", "zip", "not UTF-8", "letters", "deeply nested", "thousands of digits"],
 )
 def test_what_is_not_toml(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"broken\.toml is not valid TOML"):
         read_recipe(path)
+
+
+@pytest.mark.parametrize("key", ["lr", "epochs", "temperature"])
+def test_numbers_that_no_float_holds(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "large.toml"
+    path.write_text(f"{key} = 1{400 * '0'}")
+    with pytest.raises(ConfigError, match=rf"{key} in .* must be below 2\^63, got 1000") as refused:
+        read_recipe(path)
+    assert len(str(refused.value)) < 600
 
 
 def test_missing_recipe(tmp_path: Path) -> None:

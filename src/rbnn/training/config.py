@@ -23,6 +23,8 @@ RATES = ("lr", "binary_lr", "momentum", "weight_decay", "binary_decay", "gradien
 CHOICES = ("augment", "activation", "shortcut", "decay", "precision", "batch_norm")
 COUNTS = ("seed", "limit", "validation", "image_size", "workers", "threads")
 MOST_THREADS = 1024
+BEYOND = 2**63
+"""Numbers of a configuration are smaller.  A file may contain integers that no float can hold."""
 """More than any machine has.  OpenMP crashes on numbers that are typing errors."""
 
 
@@ -172,11 +174,11 @@ class TrainConfig:
             if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
                 raise ConfigError(f"{name} must be a path in valid Unicode, which {CONFIG_NAME} can hold, got {text!r}")
         for name in ("epochs", "batch_size", "accumulate"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if not 1 <= getattr(self, name) < BEYOND:
+                raise ConfigError(f"{name} must be at least 1 and below 2^63, got {quoted(getattr(self, name))}")
         for name in RATES + COUNTS:
-            if not 0 <= getattr(self, name) < 2**63:
-                raise ConfigError(f"{name} must be 0 or more and below 2^63, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < BEYOND:
+                raise ConfigError(f"{name} must be 0 or more and below 2^63, got {quoted(getattr(self, name))}")
         if self.threads > MOST_THREADS:
             raise ConfigError(f"threads must be at most {MOST_THREADS}, got {self.threads}")
         if self.momentum >= 1:
@@ -184,7 +186,7 @@ class TrainConfig:
         for name in ("average", "silent_memory", "silent_below"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be 0 or more and below 1, got {getattr(self, name)}")
-        if not 0 <= self.distillation_share <= 1 or not 0 < self.temperature < 2**63:
+        if not 0 <= self.distillation_share <= 1 or not 0 < self.temperature < BEYOND:
             raise ConfigError(
                 f"distillation_share must be 0 to 1 and temperature above 0, got {self.distillation_share} and "
                 f"{self.temperature}"
@@ -256,6 +258,8 @@ def checked(table: dict[str, Any], known: dict[str, Any], where: str) -> dict[st
         if key not in known:
             raise UnknownName(f"key in {where}", key, known)
         expected = type(known[key])
+        if type(value) is int and abs(value) >= BEYOND:
+            raise ConfigError(f"{key} in {where} must be below 2^63, got {quoted(value)}")
         if expected is float and type(value) is int:
             value = float(value)
         if type(value) is not expected:
@@ -277,7 +281,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {what} {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{what} {path} is not valid TOML: {error}") from None
 
 

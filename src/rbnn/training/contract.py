@@ -1,7 +1,6 @@
 """What images a network expects and what its outputs mean."""
 
 from dataclasses import dataclass
-from math import isfinite
 
 from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import ConfigError
@@ -27,13 +26,13 @@ class InputContract:
         if not (1 <= self.channels <= MOST_CHANNELS and 1 <= self.image_size <= LARGEST_SIDE):
             raise ConfigError(
                 f"images must have 1 to {MOST_CHANNELS} channels and a size of 1 to {LARGEST_SIDE}, "
-                f"got {self.channels} and {self.image_size}"
+                f"got {quoted(self.channels)} and {quoted(self.image_size)}"
             )
         if not len(self.mean) == len(self.std) == self.channels or not self.classes:
             raise ConfigError("the input contract must have a mean and a std per channel and the names of the classes")
-        moments = all(isfinite(value) and abs(value) <= LARGEST_MOMENT for value in (*self.mean, *self.std))
+        moments = all(abs(value) <= LARGEST_MOMENT for value in (*self.mean, *self.std))  # nor NaN
         if not moments or not all(value >= LEAST_STD for value in self.std):
-            raise ConfigError(f"images cannot be normalised with mean {self.mean} and std {self.std}")
+            raise ConfigError(f"images cannot be normalised with mean {quoted(self.mean)} and std {quoted(self.std)}")
 
     @classmethod
     def of(cls, dataset: ImageSet | FolderSet, image_size: int) -> "InputContract":

@@ -21,6 +21,8 @@ Signs = dict[str, NDArray[np.uint64]]
 """Packed signs of each binary layer, one row per filter."""
 
 INITIAL = "initial.safetensors"
+LARGEST_SIGNS = 1 << 28
+"""Bytes of that file."""
 
 
 def _packed(signs: Tensor) -> NDArray[np.uint64]:
@@ -82,7 +84,11 @@ def save_signs(path: Path, signs: Signs) -> None:
 
 def load_signs(path: Path) -> Signs:
     try:
-        signs = safetensors.numpy.load_file(path)
+        if path.stat().st_size > LARGEST_SIGNS:
+            raise CheckpointError(
+                f"{path} is too large for the initial signs: expected at most {LARGEST_SIGNS:,} bytes"
+            )
+        signs = safetensors.numpy.load(path.read_bytes())  # a memory map ends the process if the file is truncated
     except (OSError, SafetensorError, MemoryError) as error:
         raise CheckpointError(f"cannot read the initial signs in {path}: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError):  # types that NumPy does not have, such as float8
