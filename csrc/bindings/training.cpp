@@ -208,8 +208,7 @@ void sign_conv_grad_input(PicturesIn grad, PicturesIn signs, Values<const float>
     const ImageSigns of = image_signs(conv, x, mean, inverse_std);
     const WithoutGil released;
     const SignFilters filters(conv, signs.data(), scales.data);
-    const auto finish = [&](std::size_t i) { of.backward(i, slope, grad_x.data() + i * conv.in_values()); };
-    rbnn::sign_conv_grad_input(conv, filters, grad.data(), grad_x.data(), {{}, finish});
+    rbnn::sign_conv_grad_input(conv, filters, grad.data(), grad_x.data(), [&](std::size_t i, float* image) { of.backward(i, slope, nullptr, image); });
 }
 
 void sign_conv_grad_weight(PicturesIn grad, Numbers<const std::int64_t> planes, Pair size, Pair stride, Pair padding,
@@ -385,11 +384,11 @@ void bind_training(nb::module_& m) {
     using PerChannel = Numbers<const float>;
     m.def("batch_statistics", call<PicturesIn, Numbers<double>, Numbers<double>>(batch_statistics), array("y"), array("mean"),
           array("variance"), "threads"_a, "Mean and biased variance of each channel of y.");
-    m.def("norm_add_hardtanh", call<PicturesIn, PerChannel, PerChannel, PicturesIn, PicturesOut>(norm_add_hardtanh<float>), array("y"),
+    m.def("norm_add_hardtanh", call<PicturesIn, PerChannel, PerChannel, PicturesIn, PicturesOut>(norm_add_hardtanh), array("y"),
           array("scale"), array("shift"), array("shortcut"), array("out"), "threads"_a,
           "out = clamp(y*scale + shift + shortcut, -1, 1), scale and shift per channel.");
     m.def("norm_add_hardtanh_backward",
-          call<PicturesIn, PicturesIn, PicturesIn, PerChannel, PicturesOut, Numbers<double>, Numbers<double>>(norm_add_hardtanh_backward<float>),
+          call<PicturesIn, PicturesIn, PicturesIn, PerChannel, PicturesOut, Numbers<double>, Numbers<double>>(norm_add_hardtanh_backward),
           array("grad"), array("out"), array("y"), array("mean"), array("grad_sum"), array("sum"), array("product"), "threads"_a,
           "grad_sum = grad where |out| < 1, else 0; of each channel its sum and its sum of products with y - mean.");
     m.def("norm_backward", call<PicturesIn, PicturesIn, PerChannel, PerChannel, PerChannel, PerChannel, PicturesOut>(norm_backward),

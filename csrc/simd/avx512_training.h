@@ -46,12 +46,17 @@ void table_pixels(const float* grad, const float* scale, std::size_t n, std::siz
         return _mm512_mask_blend_ps(static_cast<__mmask16>(plus), _mm512_set1_ps(-1.0f), _mm512_set1_ps(1.0f));
     };
     const __m512 s0 = signs(0xAAAA), s1 = signs(0xCCCC), s2 = signs(0xF0F0), s3 = signs(0xFF00);
+    alignas(64) float scaled[kFloats];  // an instruction reads one of them into all lanes as it multiplies
     for (std::size_t pixel = 0; pixel < n; ++pixel, grad += channels)
-        for (std::size_t o = 0; o < channels; o += 4, tables += kFloats) {
-            const auto g = [&](std::size_t i) { return _mm512_set1_ps(grad[o + i] * scale[o + i]); };
-            const __m512 low = _mm512_fmadd_ps(g(0), s0, _mm512_mul_ps(g(1), s1));
-            const __m512 high = _mm512_fmadd_ps(g(2), s2, _mm512_mul_ps(g(3), s3));
-            _mm512_store_ps(tables, _mm512_add_ps(low, high));
+        for (std::size_t first = 0; first < channels; first += kFloats) {
+            const std::size_t count = least(kFloats, channels - first);
+            const auto inside = static_cast<__mmask16>((1u << count) - 1);
+            _mm512_store_ps(scaled, _mm512_mul_ps(_mm512_maskz_loadu_ps(inside, grad + first), _mm512_maskz_loadu_ps(inside, scale + first)));
+            for (const float* g = scaled; g < scaled + count; g += 4, tables += kFloats) {
+                const __m512 low = _mm512_fmadd_ps(_mm512_set1_ps(g[0]), s0, _mm512_mul_ps(_mm512_set1_ps(g[1]), s1));
+                const __m512 high = _mm512_fmadd_ps(_mm512_set1_ps(g[2]), s2, _mm512_mul_ps(_mm512_set1_ps(g[3]), s3));
+                _mm512_store_ps(tables, _mm512_add_ps(low, high));
+            }
         }
 }
 
@@ -59,14 +64,18 @@ template <std::size_t kPixels>
 inline void look_up_tile(const LookUpRow& row, std::size_t pixel, std::size_t channel) {
     __m512 sums[kPixels];
     for (__m512& sum : sums) sum = _mm512_setzero_ps();
+    const __m512 one = _mm512_set1_ps(1.0f);
     const std::size_t table = row.groups * kFloats, index_row = (row.channels + kFloats - 1) / kFloats * kFloats;
     for (const LookUpRow::Tap* tap = row.taps; tap < row.taps + row.tap_count; ++tap) {
         const float* tables = tap->tables + pixel * table;
         const std::int32_t* index = tap->index + channel;
         for (std::size_t group = 0; group < row.groups; ++group, tables += kFloats, index += index_row) {
             const __m512i at = _mm512_loadu_si512(index);
-            for (std::size_t p = 0; p < kPixels; ++p)
-                sums[p] = _mm512_add_ps(sums[p], _mm512_permutexvar_ps(at, _mm512_load_ps(tables + p * table)));
+            for (std::size_t p = 0; p < kPixels; ++p) {
+                const __m512 found = _mm512_permutexvar_ps(at, _mm512_load_ps(tables + p * table));
+                // Both are the sum.  Where additions and products have units of their own, all of these have work.
+                sums[p] = p % 2 ? _mm512_fmadd_ps(found, one, sums[p]) : _mm512_add_ps(sums[p], found);
+            }
         }
     }
     const std::size_t channels = least(kFloats, row.channels - channel);

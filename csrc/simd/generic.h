@@ -10,6 +10,7 @@
 #include "simd/generic_sums.h"
 #include "simd/generic_elementwise.h"
 #include "simd/generic_training.h"
+#include "simd/generic_counts.h"
 #include "simd/generic_filters.h"
 #include "simd/generic_signs.h"
 
@@ -55,11 +56,15 @@ constexpr Kernels generic_kernels() {
     k.training.add_hardtanh = add_hardtanh;
     k.training.hardtanh_grad = hardtanh_grad;
     k.training.sum_rows = sum_rows;
-    k.training.norm = norm_kernels<float>();
-    k.training.count_rows = count_rows;
-    k.training.norm_counts = norm_kernels<std::int16_t>();
-    k.training.counts_prelu = counts_prelu;
-    k.training.counts_prelu_grad = counts_prelu_grad;
+    k.training.norm.add_hardtanh = norm_add_hardtanh;
+    k.training.norm.add_hardtanh_grad = norm_add_hardtanh_grad;
+    k.training.norm.grad = norm_grad;
+    k.training.counts.rows = count_rows;
+    k.training.counts.hardtanh = counts_hardtanh;
+    k.training.counts.prelu = counts_prelu;
+    k.training.counts.hardtanh_sums = counts_hardtanh_sums;
+    k.training.counts.prelu_sums = counts_prelu_sums;
+    k.training.counts.grad = counts_grad;
     k.training.standardise = standardise;
     k.training.mix = mix;
     k.training.mix_backward = mix_backward;

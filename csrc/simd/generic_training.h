@@ -88,8 +88,15 @@ void standardised_tent(std::size_t n, Tent shape, const float* grad, const float
     *product = total_product;
 }
 
-void standardised_finish(std::size_t n, const float* x, float mean, float inverse_std, float shift, float pull, float* out) {
-    for (std::size_t i = 0; i < n; ++i) out[i] = inverse_std * (out[i] - shift - (x[i] - mean) * inverse_std * pull);
+void standardised_finish(std::size_t n, const float* x, float mean, float inverse_std, float shift, float pull, const float* added,
+                         float* out) {
+    const auto finished = [&](std::size_t i) RBNN_INLINE_LAMBDA {
+        return inverse_std * (out[i] - shift - (x[i] - mean) * inverse_std * pull);
+    };
+    if (added)
+        for (std::size_t i = 0; i < n; ++i) out[i] = finished(i) + added[i];
+    else
+        for (std::size_t i = 0; i < n; ++i) out[i] = finished(i);
 }
 
 void add_hardtanh(std::size_t n, const float* a, const float* b, float* out) {
@@ -131,40 +138,7 @@ void sum_rows(std::size_t rows, std::size_t channels, const float* y, const floa
     });
 }
 
-using Shorts = std::int16_t __attribute__((vector_size(16)));
-
-RBNN_INLINE Floats as_floats(const float* y) { return load(y); }
-RBNN_INLINE Floats as_floats(const std::int16_t* y) {
-    return __builtin_convertvector(__builtin_convertvector(load<Shorts>(y), Ints), Floats);
-}
-
-void count_rows(std::size_t rows, std::size_t channels, std::size_t largest, const float* y, std::int16_t* counts,
-                std::int64_t* sum, std::int64_t* square) {
-    // So many squares fit an int.
-    const std::size_t fit = 0x7fffffff / (largest * largest), together = fit > 0 ? fit : 1;
-    for (std::size_t c = 0; c < channels; ++c) sum[c] = square[c] = 0;
-    for (std::size_t row = 0; row < rows; row += together) {
-        const std::size_t end = row + least(together, rows - row);
-        over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
-            constexpr std::size_t kVectors = decltype(vectors)::value;
-            Ints total[kVectors] = {}, squares[kVectors] = {};
-            for (std::size_t i = row; i < end; ++i)
-                for (std::size_t v = 0; v < kVectors; ++v) {
-                    const std::size_t at = i * channels + first + v * kLanes;
-                    const Ints value = __builtin_convertvector(load(y + at), Ints);
-                    const Shorts narrow = __builtin_convertvector(value, Shorts);
-                    __builtin_memcpy(counts + at, &narrow, sizeof narrow);
-                    total[v] += value;
-                    squares[v] += value * value;
-                }
-            for (std::size_t c = 0; c < kVectors * kLanes; ++c)
-                sum[first + c] += total[c / kLanes][c % kLanes], square[first + c] += squares[c / kLanes][c % kLanes];
-        });
-    }
-}
-
-template <class Y>
-void norm_add_hardtanh_grad(std::size_t rows, std::size_t channels, const float* grad, const float* out, const Y* y,
+void norm_add_hardtanh_grad(std::size_t rows, std::size_t channels, const float* grad, const float* out, const float* y,
                             const float* mean, float* grad_sum, double* sum, double* product) {
     over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
         constexpr std::size_t kVectors = decltype(vectors)::value;
@@ -176,65 +150,30 @@ void norm_add_hardtanh_grad(std::size_t rows, std::size_t channels, const float*
                 const Floats at = load(out + i), value = ((at > -1.0f) & (at < 1.0f)) ? load(grad + i) : Floats{};
                 store(grad_sum + i, value);
                 total[v] += value;
-                products[v] += value * (as_floats(y + i) - zero[v]);
+                products[v] += value * (load(y + i) - zero[v]);
             }
         for (std::size_t c = 0; c < kVectors * kLanes; ++c)
             sum[first + c] = total[c / kLanes][c % kLanes], product[first + c] = products[c / kLanes][c % kLanes];
     });
 }
 
-template <class Y>
-void norm_add_hardtanh(std::size_t rows, std::size_t channels, const Y* y, const float* scale, const float* shift,
-                       const float* shortcut, float* out) {
-    for (std::size_t row = 0; row < rows; ++row, y += channels, shortcut += channels, out += channels)
-        for (std::size_t c = 0; c < channels; c += kLanes) {
-            const Floats sum = as_floats(y + c) * load(scale + c) + load(shift + c) + load(shortcut + c);
-            // Written so that NaN stays NaN: a loss that is not finite must be seen.
-            const Floats one = Floats{} + 1.0f, above = sum > one ? one : sum;
-            store(out + c, above < -one ? -one : above);
-        }
+// Written so that NaN stays NaN: a loss that is not finite must be seen.
+RBNN_INLINE Floats hardtanh(Floats x) {
+    const Floats one = Floats{} + 1.0f, above = x > one ? one : x;
+    return above < -one ? -one : above;
 }
 
-template <class Y>
-void norm_grad(std::size_t rows, std::size_t channels, const float* grad_sum, const Y* y, const float* mean,
+void norm_add_hardtanh(std::size_t rows, std::size_t channels, const float* y, const float* scale, const float* shift,
+                       const float* shortcut, float* out) {
+    for (std::size_t row = 0; row < rows; ++row, y += channels, shortcut += channels, out += channels)
+        for (std::size_t c = 0; c < channels; c += kLanes)
+            store(out + c, hardtanh(load(y + c) * load(scale + c) + load(shift + c) + load(shortcut + c)));
+}
+
+void norm_grad(std::size_t rows, std::size_t channels, const float* grad_sum, const float* y, const float* mean,
                const float* factor, const float* pull, const float* shift, float* grad_y) {
     for (std::size_t row = 0; row < rows; ++row, grad_sum += channels, y += channels, grad_y += channels)
         for (std::size_t c = 0; c < channels; c += kLanes)
-            store(grad_y + c, load(factor + c) * load(grad_sum + c) + load(pull + c) * (as_floats(y + c) - load(mean + c)) +
-                                  load(shift + c));
-}
-
-void counts_prelu(std::size_t rows, std::size_t channels, const std::int16_t* y, const float* scale, const float* shift,
-                  const float* shortcut, const float* slope, const float* after, float* out) {
-    for (std::size_t row = 0; row < rows; ++row, y += channels, shortcut += channels, out += channels)
-        for (std::size_t c = 0; c < channels; c += kLanes) {
-            const Floats z = as_floats(y + c) * load(scale + c) + load(shift + c) + load(shortcut + c);
-            store(out + c, (z > 0.0f ? z : load(slope + c) * z) + load(after + c));
-        }
-}
-
-void counts_prelu_grad(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* y, const float* mean,
-                       const float* scale, const float* shift, const float* shortcut, const float* slope, float* grad_z,
-                       double* sums) {
-    for (std::size_t c = 0; c < channels; c += kLanes) {
-        const Floats centre = load(mean + c), factor = load(scale + c), moved = load(shift + c), steep = load(slope + c);
-        Floats total[4] = {};
-        for (std::size_t row = 0; row < rows; ++row) {
-            const std::size_t i = row * channels + c;
-            const Floats count = as_floats(y + i), given = load(grad + i), z = count * factor + moved + load(shortcut + i);
-            const Floats value = z > 0.0f ? given : steep * given;
-            store(grad_z + i, value);
-            total[0] += value;
-            total[1] += value * (count - centre);
-            total[2] += z > 0.0f ? Floats{} : given * z;
-            total[3] += given;
-        }
-        for (std::size_t k = 0; k < 4; ++k)
-            for (std::size_t lane = 0; lane < kLanes; ++lane) sums[k * channels + c + lane] = total[k][lane];
-    }
-}
-
-template <class Y>
-constexpr NormKernels<Y> norm_kernels() {
-    return {norm_add_hardtanh<Y>, norm_add_hardtanh_grad<Y>, norm_grad<Y>};
+            store(grad_y + c,
+                  load(factor + c) * load(grad_sum + c) + load(pull + c) * (load(y + c) - load(mean + c)) + load(shift + c));
 }

@@ -51,15 +51,36 @@ struct LookUpRow {
     std::size_t stride;             // floats from a pixel to the next
 };
 
-// Batch norm, shortcut and hardtanh, for rows of channels of type Y.
-template <class Y>
+// Batch norm, shortcut and hardtanh, for rows of channels.
 struct NormKernels {
-    void (*add_hardtanh)(std::size_t rows, std::size_t channels, const Y* y, const float* scale, const float* shift,
+    void (*add_hardtanh)(std::size_t rows, std::size_t channels, const float* y, const float* scale, const float* shift,
                          const float* shortcut, float* out);
-    void (*add_hardtanh_grad)(std::size_t rows, std::size_t channels, const float* grad, const float* out, const Y* y,
+    void (*add_hardtanh_grad)(std::size_t rows, std::size_t channels, const float* grad, const float* out, const float* y,
                               const float* mean, float* grad_sum, double* sum, double* product);
-    void (*grad)(std::size_t rows, std::size_t channels, const float* grad_sum, const Y* y, const float* mean,
+    void (*grad)(std::size_t rows, std::size_t channels, const float* grad_sum, const float* y, const float* mean,
                  const float* factor, const float* pull, const float* shift, float* grad_y);
+};
+
+// The same for counts: the whole numbers that a convolution of signs gives.  They are even, because each tap adds an even number
+// of signs.  Their lowest bit is therefore free: a forward pass sets it where its activation has slope 1.
+struct CountKernels {
+    // counts = y, which are floats, and exact sums of them and of their squares; no |y| is above `largest`.
+    void (*rows)(std::size_t rows, std::size_t channels, std::size_t largest, const float* y, std::int16_t* counts,
+                 std::int64_t* sum, std::int64_t* square);
+    // With z = count·scale + shift + shortcut:  out = hardtanh(z), or out = prelu(z) + after.
+    void (*hardtanh)(std::size_t rows, std::size_t channels, std::int16_t* counts, const float* scale, const float* shift,
+                     const float* shortcut, float* out);
+    void (*prelu)(std::size_t rows, std::size_t channels, std::int16_t* counts, const float* scale, const float* shift,
+                  const float* shortcut, const float* slope, const float* after, float* out);
+    // Of each channel (2, channels): Σ grad_z, Σ grad_z·(count − mean).
+    void (*hardtanh_sums)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts, const float* mean,
+                          double* sums);
+    // Of each channel (4, channels): these two, Σ grad·min(z, 0), Σ grad.
+    void (*prelu_sums)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts, const float* mean,
+                       const float* scale, const float* shift, const float* shortcut, const float* slope, double* sums);
+    // grad_z = grad where the bit is set, elsewhere slope·grad;  grad_y = factor·grad_z + pull·(count − mean) + shift.
+    void (*grad)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts, const float* slope,
+                 const float* mean, const float* factor, const float* pull, const float* shift, float* grad_z, float* grad_y);
 };
 
 struct TrainingKernels {
@@ -70,26 +91,16 @@ struct TrainingKernels {
     // out = tent(x̂)·grad, and its sum and its sum of products with x̂.
     void (*standardised_tent)(std::size_t n, Tent tent, const float* grad, const float* x, float mean, float inverse_std, float* out,
                               double* sum, double* product);
-    // out = inverse_std·(out − shift − x̂·pull)
-    void (*standardised_finish)(std::size_t n, const float* x, float mean, float inverse_std, float shift, float pull, float* out);
+    // out = inverse_std·(out − shift − x̂·pull), and where there is something to add, plus that.
+    void (*standardised_finish)(std::size_t n, const float* x, float mean, float inverse_std, float shift, float pull,
+                                const float* added, float* out);
     void (*add_hardtanh)(std::size_t n, const float* a, const float* b, float* out);  // out may be a
     void (*hardtanh_grad)(std::size_t n, const float* grad, const float* out, float* grad_in);
 
     // Of rows of channels (training/batch_norm.h): sums of y − pivot and of its squares, and what follows from them.
     void (*sum_rows)(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum, double* square);
-    NormKernels<float> norm;
-    // The same of whole numbers: the sums of a convolution of signs.  y, which are such, as `counts`, and exact sums of them and of
-    // their squares; no |y| is above `largest`.
-    void (*count_rows)(std::size_t rows, std::size_t channels, std::size_t largest, const float* y, std::int16_t* counts,
-                       std::int64_t* sum, std::int64_t* square);
-    NormKernels<std::int16_t> norm_counts;
-    // The same with another end: out = prelu(z) + after, z = y·scale + shift + shortcut.
-    void (*counts_prelu)(std::size_t rows, std::size_t channels, const std::int16_t* y, const float* scale, const float* shift,
-                         const float* shortcut, const float* slope, const float* after, float* out);
-    // grad_z, and of each channel (4, channels): Σ grad_z, Σ grad_z·(y − mean), Σ grad·min(z, 0), Σ grad.
-    void (*counts_prelu_grad)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* y, const float* mean,
-                              const float* scale, const float* shift, const float* shortcut, const float* slope, float* grad_z,
-                              double* sums);
+    NormKernels norm;
+    CountKernels counts;
 
     // Of a filter (training/rotated_weight.h).
     void (*standardise)(std::size_t n, const float* x, float mean, float inverse_std, float* out);

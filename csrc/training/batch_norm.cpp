@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <type_traits>
 #include <vector>
 
 #include "base/threads.h"
@@ -38,14 +37,6 @@ void over_rows(Pixels shape, const Body& body) {
                  [&](std::size_t begin, std::size_t end) { body(begin * shape.channels, end - begin); });
 }
 
-template <class Y>
-const NormKernels<Y>& norm_kernels(const Kernels& kernels) {
-    if constexpr (std::is_same_v<Y, float>)
-        return kernels.training.norm;
-    else
-        return kernels.training.norm_counts;
-}
-
 }  // namespace
 
 void batch_statistics(Pixels shape, const float* y, double* mean, double* variance) {
@@ -61,43 +52,48 @@ void batch_statistics(Pixels shape, const float* y, double* mean, double* varian
     }
 }
 
-template <class Y>
-void norm_add_hardtanh(Pixels shape, const Y* y, const float* scale, const float* shift, const float* shortcut, float* out) {
+void norm_add_hardtanh(Pixels shape, const float* y, const float* scale, const float* shift, const float* shortcut, float* out) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
-        norm_kernels<Y>(shape.kernels).add_hardtanh(rows, shape.channels, y + at, scale, shift, shortcut + at, out + at);
+        shape.kernels.training.norm.add_hardtanh(rows, shape.channels, y + at, scale, shift, shortcut + at, out + at);
     });
 }
 
-template <class Y>
-void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const Y* y, const float* mean,
+void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const float* y, const float* mean,
                                 float* grad_sum, double* sum, double* product) {
     over_parts(shape, {sum, product}, [&](std::size_t first, std::size_t rows, double* sums) {
         const std::size_t at = first * shape.channels;
-        norm_kernels<Y>(shape.kernels)
-            .add_hardtanh_grad(rows, shape.channels, grad + at, out + at, y + at, mean, grad_sum + at, sums, sums + shape.channels);
+        shape.kernels.training.norm.add_hardtanh_grad(rows, shape.channels, grad + at, out + at, y + at, mean, grad_sum + at, sums,
+                                                      sums + shape.channels);
     });
 }
 
-template void norm_add_hardtanh(Pixels, const float*, const float*, const float*, const float*, float*);
-template void norm_add_hardtanh(Pixels, const std::int16_t*, const float*, const float*, const float*, float*);
-template void norm_add_hardtanh_backward(Pixels, const float*, const float*, const float*, const float*, float*, double*, double*);
-template void norm_add_hardtanh_backward(Pixels, const float*, const float*, const std::int16_t*, const float*, float*, double*,
-                                         double*);
+void counts_hardtanh(Pixels shape, std::int16_t* counts, const float* scale, const float* shift, const float* shortcut, float* out) {
+    over_rows(shape, [&](std::size_t at, std::size_t rows) {
+        shape.kernels.training.counts.hardtanh(rows, shape.channels, counts + at, scale, shift, shortcut + at, out + at);
+    });
+}
 
-void counts_prelu(Pixels shape, const std::int16_t* y, const float* scale, const float* shift, const float* shortcut,
+void counts_prelu(Pixels shape, std::int16_t* counts, const float* scale, const float* shift, const float* shortcut,
                   const float* slope, const float* after, float* out) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
-        shape.kernels.training.counts_prelu(rows, shape.channels, y + at, scale, shift, shortcut + at, slope, after, out + at);
+        shape.kernels.training.counts.prelu(rows, shape.channels, counts + at, scale, shift, shortcut + at, slope, after, out + at);
     });
 }
 
-void counts_prelu_backward(Pixels shape, const float* grad, const std::int16_t* y, const float* mean, const float* scale,
-                           const float* shift, const float* shortcut, const float* slope, float* grad_z, double* sum, double* product,
-                           double* grad_slope, double* grad_after) {
+void counts_hardtanh_sums(Pixels shape, const float* grad, const std::int16_t* counts, const float* mean, double* sum,
+                          double* product) {
+    over_parts(shape, {sum, product}, [&](std::size_t first, std::size_t rows, double* sums) {
+        const std::size_t at = first * shape.channels;
+        shape.kernels.training.counts.hardtanh_sums(rows, shape.channels, grad + at, counts + at, mean, sums);
+    });
+}
+
+void counts_prelu_sums(Pixels shape, const float* grad, const std::int16_t* counts, const float* mean, const float* scale,
+                       const float* shift, const float* shortcut, const float* slope, double* sum, double* product,
+                       double* grad_slope, double* grad_after) {
     over_parts(shape, {sum, product, grad_slope, grad_after}, [&](std::size_t first, std::size_t rows, double* sums) {
         const std::size_t at = first * shape.channels;
-        shape.kernels.training.counts_prelu_grad(rows, shape.channels, grad + at, y + at, mean, scale, shift, shortcut + at, slope,
-                                                 grad_z + at, sums);
+        shape.kernels.training.counts.prelu_sums(rows, shape.channels, grad + at, counts + at, mean, scale, shift, shortcut + at, slope, sums);
     });
 }
 

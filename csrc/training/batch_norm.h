@@ -20,24 +20,25 @@ struct Pixels {
 // Mean and variance (that of the batch itself: divided by rows) of each channel.
 void batch_statistics(Pixels shape, const float* y, double* mean, double* variance);
 
-// out = hardtanh(y·scale + shift + shortcut).  Here and below y are floats, or whole numbers in 16 bits.
-template <class Y>
-void norm_add_hardtanh(Pixels shape, const Y* y, const float* scale, const float* shift, const float* shortcut, float* out);
+// out = hardtanh(y·scale + shift + shortcut)
+void norm_add_hardtanh(Pixels shape, const float* y, const float* scale, const float* shift, const float* shortcut, float* out);
 
 // grad_sum = grad where |out| < 1, else 0: the gradient of what hardtanh was given.  Of each channel
 // sum = Σ grad_sum, product = Σ grad_sum·(y − mean).
-template <class Y>
-void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const Y* y, const float* mean,
+void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const float* y, const float* mean,
                                 float* grad_sum, double* sum, double* product);
 
-// out = prelu(z) + after, z = y·scale + shift + shortcut; y are whole numbers.
-void counts_prelu(Pixels shape, const std::int16_t* y, const float* scale, const float* shift, const float* shortcut,
+// The same of counts (simd/training_kernels.h).  out = hardtanh(z), or with slopes prelu(z) + after, z = count·scale + shift +
+// shortcut.  The counts get their bits.
+void counts_hardtanh(Pixels shape, std::int16_t* counts, const float* scale, const float* shift, const float* shortcut, float* out);
+void counts_prelu(Pixels shape, std::int16_t* counts, const float* scale, const float* shift, const float* shortcut,
                   const float* slope, const float* after, float* out);
-
-// grad_z, and of each channel sum = Σ grad_z, product = Σ grad_z·(y − mean), the gradients of slope and after.
-void counts_prelu_backward(Pixels shape, const float* grad, const std::int16_t* y, const float* mean, const float* scale,
-                           const float* shift, const float* shortcut, const float* slope, float* grad_z, double* sum, double* product,
-                           double* grad_slope, double* grad_after);
+// Of each channel sum = Σ grad_z, product = Σ grad_z·(count − mean), and the gradients of slope and after.
+void counts_hardtanh_sums(Pixels shape, const float* grad, const std::int16_t* counts, const float* mean, double* sum,
+                          double* product);
+void counts_prelu_sums(Pixels shape, const float* grad, const std::int16_t* counts, const float* mean, const float* scale,
+                       const float* shift, const float* shortcut, const float* slope, double* sum, double* product,
+                       double* grad_slope, double* grad_after);
 
 // grad_y = factor·grad_sum + pull·(y − mean) + shift
 void norm_backward(Pixels shape, const float* grad_sum, const float* y, const float* mean, const float* factor,

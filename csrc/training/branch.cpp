@@ -5,10 +5,14 @@
 #include <memory>
 #include <vector>
 
+#include "base/threads.h"
 #include "training/batch_norm.h"
+#include "training/weight_gradient.h"
 
 namespace rbnn {
 namespace {
+
+constexpr std::size_t kFewSlabs = 2;
 
 Pixels pixels(const SignConv& conv) {
     return {conv.images * conv.out_height() * conv.out_width(), conv.out_channels, conv.threads, conv.kernels};
@@ -73,8 +77,8 @@ void branch_forward(const SignConv& conv, const float* signs, const float* scale
     std::vector<std::int64_t> sums(conv.images * 2 * channels);
     sign_conv_forward(conv, filters, state.x, level, state.planes, nullptr, [&](std::size_t i, const float* y) {
         std::int64_t* sum = sums.data() + i * 2 * channels;
-        conv.kernels.training.count_rows(positions, channels, conv.taps() * conv.in_channels, y,
-                                         state.counts + i * conv.out_values(), sum, sum + channels);
+        conv.kernels.training.counts.rows(positions, channels, conv.taps() * conv.in_channels, y, state.counts + i * conv.out_values(),
+                                          sum, sum + channels);
     });
     if (!norm.running_mean) average(conv, sums, statistics);
     const Affine affine = normalising(conv, scale, norm, end, statistics);
@@ -83,30 +87,27 @@ void branch_forward(const SignConv& conv, const float* signs, const float* scale
         const std::vector<float> zeros(end.after ? 0 : channels, 0.0f);
         counts_prelu(pixels(conv), state.counts, factor, shift, state.shortcut, end.slope, end.after ? end.after : zeros.data(), state.out);
     } else {
-        norm_add_hardtanh(pixels(conv), state.counts, factor, shift, state.shortcut, state.out);
+        counts_hardtanh(pixels(conv), state.counts, factor, shift, state.shortcut, state.out);
     }
 }
 
 void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
                      const BranchState& state, Tent tent, const float* grad, const BranchGradients& gradients) {
-    const std::size_t channels = conv.out_channels, positions = conv.out_height() * conv.out_width();
-    const double n = static_cast<double>(conv.images * positions);
+    const std::size_t channels = conv.out_channels, values = conv.out_values();
     const BranchStatistics& statistics = state.statistics;
-    const std::vector<float> mean(statistics.mean, statistics.mean + channels);
+    const std::vector<float> mean(statistics.mean, statistics.mean + channels), flat(channels, 0.0f);
     std::vector<double> sum(channels), product(channels);
-    std::unique_ptr<float[]> own;
-    if (!gradients.shortcut) own.reset(new float[conv.images * conv.out_values()]);
-    float* grad_sum = own ? own.get() : gradients.shortcut;
     if (end.slope) {
         const Affine affine = normalising(conv, scale, norm, end, statistics);
         std::vector<double> slope(channels), after(channels);
-        counts_prelu_backward(pixels(conv), grad, state.counts, mean.data(), affine.factor.data(), affine.shift.data(), state.shortcut,
-                              end.slope, grad_sum, sum.data(), product.data(), slope.data(), after.data());
+        counts_prelu_sums(pixels(conv), grad, state.counts, mean.data(), affine.factor.data(), affine.shift.data(), state.shortcut,
+                          end.slope, sum.data(), product.data(), slope.data(), after.data());
         std::copy(slope.begin(), slope.end(), gradients.slope), std::copy(after.begin(), after.end(), gradients.after);
     } else {
-        norm_add_hardtanh_backward(pixels(conv), grad, state.out, state.counts, mean.data(), grad_sum, sum.data(), product.data());
+        counts_hardtanh_sums(pixels(conv), grad, state.counts, mean.data(), sum.data(), product.data());
     }
     // With g the gradient of the sum, s = 1/std, y = scale·count:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y − mean))/n)
+    const double n = static_cast<double>(pixels(conv).rows);
     std::vector<float> factor(channels), pull(channels), shift(channels);
     for (std::size_t c = 0; c < channels; ++c) {
         const double s = inverse_std(scale[c], statistics.variance[c], norm.eps), slope = norm.weight[c] * s, own = scale[c];
@@ -116,19 +117,50 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
     }
     const SignFilters filters(conv, signs, scale);
     const ImageSigns of = image_signs(conv, state);
-    const std::unique_ptr<float[]> grad_y(new float[conv.images * conv.out_values()]);  // not filled before
-    const auto before = [&](std::size_t i) {
-        const std::size_t at = i * conv.out_values();
-        conv.kernels.training.norm_counts.grad(positions, channels, grad_sum + at, state.counts + at, mean.data(), factor.data(),
-                                               pull.data(), shift.data(), grad_y.get() + at);
+    const auto make_gradient = image_gradients(conv, filters);
+    WeightGradient weight(conv);
+    // The gradients of an image before and after its norm stay in the cache from the first use to the last.  A weight of many slabs
+    // has few parts: there the images are done first, by all threads, and the slabs afterwards.
+    const bool at_once = weight.slabs() <= kFewSlabs;
+    const std::unique_ptr<float[]> kept(at_once ? nullptr : new float[conv.images * values]);
+    struct Scratch {
+        ImageGradient gradient;
+        std::unique_ptr<float[]> grad_y, grad_sum;
     };
-    const auto after = [&](std::size_t i) {
-        float* out = gradients.x + i * conv.in_values();
-        of.backward(i, tent, out);
-        if (own) conv.kernels.add(out, grad_sum + i * conv.in_values(), conv.in_values(), out);
+    const auto make_scratch = [&] {
+        const auto room = [&](bool needed) { return std::unique_ptr<float[]>(needed ? new float[values] : nullptr); };
+        return Scratch{make_gradient(), room(at_once), room(!gradients.shortcut)};
     };
-    sign_conv_grad_input(conv, filters, grad_y.get(), gradients.x, {before, after});
-    sign_conv_grad_weight(conv, grad_y.get(), state.planes, gradients.weight);
+    // Writes all gradients of an image but the weight's, and returns the one that the weight's is made from.
+    const auto pass = [&](std::size_t i, const Scratch& own) {
+        float* grad_y = own.grad_y ? own.grad_y.get() : kept.get() + i * values;
+        float* grad_sum = own.grad_sum ? own.grad_sum.get() : gradients.shortcut + i * values;
+        float* grad_x = gradients.x + i * conv.in_values();
+        conv.kernels.training.counts.grad(values / channels, channels, grad + i * values, state.counts + i * values,
+                                          end.slope ? end.slope : flat.data(), mean.data(), factor.data(), pull.data(), shift.data(),
+                                          grad_sum, grad_y);
+        own.gradient(grad_y, grad_x);
+        of.backward(i, tent, own.grad_sum.get(), grad_x);
+        return grad_y;
+    };
+    if (at_once) {
+        parallel_for(weight.parts(), 1, conv.threads, [&](std::size_t begin, std::size_t last) {
+            const Scratch own = make_scratch();
+            for (std::size_t part = begin; part < last; ++part)
+                for (std::size_t i = weight.first_image(part); i < weight.first_image(part + 1); ++i) {
+                    const float* grad_y = pass(i, own);
+                    for (std::size_t slab = 0; slab < weight.slabs(); ++slab)
+                        weight.add(slab, part, grad_y, state.planes + i * conv.plane_words());
+                }
+        });
+    } else {
+        parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t last) {
+            const Scratch own = make_scratch();
+            for (std::size_t i = begin; i < last; ++i) pass(i, own);
+        });
+        weight.add_images(kept.get(), state.planes);
+    }
+    weight.write(gradients.weight);
     if (gradients.scale) split_gradient(conv, signs, scale, gradients.weight, gradients.scale);
 }
 

@@ -32,6 +32,19 @@ void over_images(Shape shape, const Body& body) {
                  });
 }
 
+// Of one image.
+void standardised_backward(Shape shape, const float* grad, const float* x, float mean, float inverse_std, Tent tent, const float* added,
+                           float* grad_x) {
+    // dx_i = (ĝ_i − Σĝ/n − x̂_i·Σ(ĝ x̂)/(n−1)) / std,   ĝ = grad·tent(x̂);  a clamped std does not depend on x
+    const std::size_t n = shape.values;
+    double sum, product;
+    shape.kernels.training.standardised_tent(n, tent, grad, x, mean, inverse_std, grad_x, &sum, &product);
+    if (inverse_std >= 1.0f / kSmallestStd) product = 0.0;
+    const double pull = product / static_cast<double>(std::max<std::size_t>(n, 2) - 1);
+    shape.kernels.training.standardised_finish(n, x, mean, inverse_std, static_cast<float>(sum / static_cast<double>(n)),
+                                               static_cast<float>(pull), added, grad_x);
+}
+
 }  // namespace
 
 void sign_forward(Shape shape, const float* x, float* out) {
@@ -51,15 +64,8 @@ void standardised_sign_forward(Shape shape, const float* x, float* out, float* m
 
 void standardised_sign_backward(Shape shape, const float* grad, const float* x, const float* mean, const float* inverse_std,
                                 float* grad_x, Tent tent) {
-    const std::size_t n = shape.values;
     over_images(shape, [&](std::size_t image, std::size_t at) {
-        // dx_i = (ĝ_i − Σĝ/n − x̂_i·Σ(ĝ x̂)/(n−1)) / std,   ĝ = grad·tent(x̂);  a clamped std does not depend on x
-        double sum, product;
-        shape.kernels.training.standardised_tent(n, tent, grad + at, x + at, mean[image], inverse_std[image], grad_x + at, &sum, &product);
-        if (inverse_std[image] >= 1.0f / kSmallestStd) product = 0.0;
-        shape.kernels.training.standardised_finish(n, x + at, mean[image], inverse_std[image], static_cast<float>(sum / static_cast<double>(n)),
-                                static_cast<float>(product / static_cast<double>(std::max<std::size_t>(n, 2) - 1)),
-                                grad_x + at);
+        standardised_backward(shape, grad + at, x + at, mean[image], inverse_std[image], tent, nullptr, grad_x + at);
     });
 }
 
@@ -69,12 +75,11 @@ float ImageSigns::level(std::size_t i) const {
     return mean[i];
 }
 
-void ImageSigns::backward(std::size_t i, Tent tent, float* grad) const {
+void ImageSigns::backward(std::size_t i, Tent tent, const float* added, float* grad) const {
     const float* at = x + i * image.values;
-    if (mean)
-        standardised_sign_backward(image, grad, at, mean + i, inverse_std + i, grad, tent);
-    else
-        sign_backward(image, grad, at, grad, tent);
+    if (mean) return standardised_backward(image, grad, at, mean[i], inverse_std[i], tent, added, grad);
+    image.kernels.training.tent(image.values, tent, grad, at, grad);
+    if (added) image.kernels.add(grad, added, image.values, grad);
 }
 
 void add_hardtanh_forward(Shape shape, const float* a, const float* b, float* out) {

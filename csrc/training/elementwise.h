@@ -33,8 +33,8 @@ struct ImageSigns {
 
     // Measures an image; its signs are those of x − level.
     float level(std::size_t i) const;
-    // The gradient of an image's signs becomes that of x.
-    void backward(std::size_t i, Tent tent, float* grad) const;
+    // The gradient of an image's signs becomes that of x, and where there is something to add, plus that.
+    void backward(std::size_t i, Tent tent, const float* added, float* grad) const;
 };
 
 // out = clamp(a + b, −1, 1); out may be a.

@@ -137,7 +137,7 @@ void rotated_weight_backward(const Filters& filters, const Rotation& rotation, c
             // dw = (g − Σg/n − ŵ·Σ(g ŵ)/(n − 1)) / std
             const double sum = filters.kernels.sum(out, n), product = kernels.dot(n, out, standard.data());
             kernels.standardised_finish(n, w, mean[f], inverse_std[f], static_cast<float>(sum / static_cast<double>(n)),
-                                        static_cast<float>(product / static_cast<double>(n - 1)), out);
+                                        static_cast<float>(product / static_cast<double>(n - 1)), nullptr, out);
         }
     });
 }

@@ -52,17 +52,19 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
                        const std::function<float(std::size_t image)>& level, std::uint64_t* planes, float* out,
                        const std::function<void(std::size_t image, const float* y)>& done);
 
-// What happens to an image before its gradient is read, and after that for the input is written, while it is in the cache.
-struct AroundImage {
-    std::function<void(std::size_t image)> before, after;
-};
+// grad_input of one image.  Such a function has scratch buffers of its own, so each thread makes one.
+using ImageGradient = std::function<void(const float* grad, float* grad_a)>;
 
+// What makes them.  `conv` and `filters` must outlive it.
+std::function<ImageGradient()> image_gradients(const SignConv& conv, const SignFilters& filters);
+
+// The same where the kernels look up sums in registers, and where they do not.
+std::function<ImageGradient()> image_gradients_in_registers(const SignConv& conv, const SignFilters& filters);
+std::function<ImageGradient()> image_gradients_in_planes(const SignConv& conv, const SignFilters& filters);
+
+// Calls done(image, its grad_a) when an image is written.
 void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
-                          const AroundImage& around);
-
-// The same where the kernels can look up sums in registers.
-void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
-                                       const AroundImage& around);
+                          const std::function<void(std::size_t image, float* grad_a)>& done);
 
 // grad_weight in the order of SignFilters::positive.
 void sign_conv_grad_weight(const SignConv& conv, const float* grad, const std::uint64_t* planes, float* grad_weight);

@@ -2,9 +2,10 @@
 //
 // Four output channels are a group, its 16 sums ±g0 ±g1 ±g2 ±g3 of one pixel a table.  Tables are made a row of gradients
 // at a time and kept while rows of pixels see them: (rows held, pixels with their margins, groups, 16 sums).
+#include <memory>
+
 #include "training/sign_columns.h"
 #include "training/sign_conv.h"
-#include "base/threads.h"
 #include "training/lines.h"
 
 namespace rbnn {
@@ -26,43 +27,39 @@ std::vector<std::int32_t> make_index(const SignConv& conv, const SignFilters& fi
 
 }  // namespace
 
-void sign_conv_grad_input_in_registers(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,
-                                       const AroundImage& around) {
-    const SignRow row = sign_row(conv);
+std::function<ImageGradient()> image_gradients_in_registers(const SignConv& conv, const SignFilters& filters) {
     const std::size_t groups = conv.out_channels / kGroup, channels = divide_up(conv.in_channels, kFloats) * kFloats;
-    const std::vector<std::int32_t> index = make_index(conv, filters, groups, channels);
-    const std::size_t pixel = groups * kSums, tables_row = row.length * pixel, grad_row = conv.out_width() * conv.out_channels;
+    const auto row = std::make_shared<const SignRow>(sign_row(conv));
+    const auto index = std::make_shared<const std::vector<std::int32_t>>(make_index(conv, filters, groups, channels));
+    const std::size_t pixel = groups * kSums, tables_row = row->length * pixel, grad_row = conv.out_width() * conv.out_channels;
     const std::size_t held = divide_up(conv.kernel_y, conv.stride_y);
-    parallel_for(conv.images, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
-        std::vector<Line> lines(held * row.length * groups, Line{});  // margins stay zero
-        float* tables = lines.data()->values;
-        std::vector<LookUpRow::Tap> taps;
-        for (std::size_t image = begin; image < end; ++image) {
-            if (around.before) around.before(image);
+    return [=, &conv, &filters]() -> ImageGradient {
+        const auto lines = std::make_shared<std::vector<Line>>(held * row->length * groups, Line{});  // margins stay zero
+        const auto taps = std::make_shared<std::vector<LookUpRow::Tap>>();
+        return [=, &conv, &filters](const float* grad, float* grad_a) {
+            float* tables = lines->data()->values;
             std::size_t made = 0;
             for (std::size_t y = 0; y < conv.height; ++y) {
                 for (; made < conv.out_height() && made * conv.stride_y <= y + conv.padding_y; ++made)
-                    conv.kernels.training.table_pixels(grad + (image * conv.out_height() + made) * grad_row, filters.scale.data(),
-                                              conv.out_width(), conv.out_channels,
-                                              tables + made % held * tables_row + row.left * pixel);
-                for (const Columns& columns : row.columns) {
-                    taps.clear();
+                    conv.kernels.training.table_pixels(grad + made * grad_row, filters.scale.data(), conv.out_width(), conv.out_channels,
+                                                       tables + made % held * tables_row + row->left * pixel);
+                for (const Columns& columns : row->columns) {
+                    taps->clear();
                     for (std::size_t ky = (y + conv.padding_y) % conv.stride_y; ky < conv.kernel_y && ky <= y + conv.padding_y;
                          ky += conv.stride_y) {
                         const std::size_t from = (y + conv.padding_y - ky) / conv.stride_y;
                         if (from >= conv.out_height()) continue;
                         for (const std::size_t kx : columns.taps)
-                            taps.push_back({tables + from % held * tables_row + row.seen_by(columns, kx) * pixel,
-                                            index.data() + (ky * conv.kernel_x + kx) * groups * channels});
+                            taps->push_back({tables + from % held * tables_row + row->seen_by(columns, kx) * pixel,
+                                             index->data() + (ky * conv.kernel_x + kx) * groups * channels});
                     }
-                    conv.kernels.training.look_up_row({taps.data(), taps.size(), groups, columns.count, conv.in_channels,
-                                               grad_a + ((image * conv.height + y) * conv.width + columns.x) * conv.in_channels,
-                                               conv.stride_x * conv.in_channels});
+                    conv.kernels.training.look_up_row({taps->data(), taps->size(), groups, columns.count, conv.in_channels,
+                                                       grad_a + (y * conv.width + columns.x) * conv.in_channels,
+                                                       conv.stride_x * conv.in_channels});
                 }
             }
-            if (around.after) around.after(image);
-        }
-    });
+        };
+    };
 }
 
 }  // namespace rbnn

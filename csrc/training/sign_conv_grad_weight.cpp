@@ -10,9 +10,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "training/sign_conv.h"
 #include "base/threads.h"
-#include "training/lines.h"
+#include "training/weight_gradient.h"
 
 namespace rbnn {
 namespace {
@@ -21,15 +20,8 @@ constexpr std::size_t kBlockGroups = 8;
 constexpr std::size_t kSlabInputs = 64, kSlabOutputs = 32;
 constexpr std::size_t kTasks = 16;  // at least so many where the images allow it, for as many threads
 
-// Groups side by side in one output row: `count` from group `first`, at place `at` of the block.
-struct Run {
-    std::size_t row, first, count, at;
-};
-
-struct Block {
-    std::vector<Run> runs;
-    std::size_t groups = 0;
-};
+using Run = WeightGradient::Run;
+using Block = WeightGradient::Block;
 
 std::vector<Block> make_blocks(const SignConv& conv) {
     const std::size_t per_row = (conv.out_width() + kGroup - 1) / kGroup;
@@ -43,34 +35,6 @@ std::vector<Block> make_blocks(const SignConv& conv) {
             block.groups += count, first += count;
         }
     return blocks;
-}
-
-// A part of grad_weight and the images that it is summed over: sums are (taps, inputs + 1, outputs).
-struct Task {
-    std::size_t first_output, outputs, first_input, inputs, first_image, last_image;
-    std::vector<Line> sums;
-
-    float* values() { return sums.data()->values; }
-    const float* values() const { return sums.data()->values; }
-};
-
-std::vector<Task> make_tasks(const SignConv& conv) {
-    std::vector<Task> tasks;
-    for (std::size_t o = 0, outputs; o < conv.out_channels; o += outputs) {
-        const std::size_t rest = conv.out_channels - o;
-        outputs = rest >= kSlabOutputs ? kSlabOutputs : (rest >= 16 ? 16 : 8);
-        for (std::size_t c = 0; c < conv.in_channels; c += kSlabInputs)
-            tasks.push_back({o, outputs, c, std::min(kSlabInputs, conv.in_channels - c), 0, conv.images, {}});
-    }
-    const std::size_t parts = std::clamp<std::size_t>(kTasks / tasks.size(), 1, std::max<std::size_t>(conv.images, 1));
-    std::vector<Task> split;
-    for (const Task& task : tasks)
-        for (std::size_t part = 0; part < parts; ++part) {
-            split.push_back(task);
-            split.back().first_image = conv.images * part / parts;
-            split.back().last_image = conv.images * (part + 1) / parts;
-        }
-    return split;
 }
 
 // index[c]: the bits of channel c under the block's pixels, as this tap sees them; then those of the picture itself.
@@ -89,67 +53,83 @@ void make_index(const SignConv& conv, const Block& block, const Word* planes, co
     }
 }
 
-void run_task(const SignConv& conv, const std::vector<Block>& blocks, const std::vector<Word>& inside, const float* grad,
-              const Word* planes, Task& task) {
-    task.sums = lines_for(conv.taps() * (task.inputs + 1) * task.outputs);
-    std::vector<Line> lines = lines_for(kBlockGroups * kSums * task.outputs);
-    float* table = lines.data()->values;
-    std::uint32_t index[kSlabInputs + 1];
-    for (std::size_t image = task.first_image; image < task.last_image; ++image)
-        for (const Block& block : blocks) {
-            const float* at = grad + image * conv.out_values() + task.first_output;
-            for (const Run& run : block.runs)
-                conv.kernels.training.table_subsets(at + run.row * conv.out_width() * conv.out_channels, run.first * kGroup,
-                                                    conv.out_width(), conv.out_channels, run.count, task.outputs,
-                                                    table + run.at * kSums * task.outputs);
-            float* sums = task.values();
-            for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
-                for (std::size_t kx = 0; kx < conv.kernel_x; ++kx, sums += (task.inputs + 1) * task.outputs) {
-                    make_index(conv, block, planes + image * conv.plane_words(), inside.data(), ky, kx, task.first_input,
-                               task.inputs, index);
-                    conv.kernels.training.look_up_subsets(task.outputs, block.groups, table, index, task.inputs + 1, sums);
-                }
-        }
-}
-
-// The gradient of a slab at one tap, from the sums of its tasks.
-void add_up(const SignConv& conv, const Task* first, const Task* last, std::size_t tap, float* grad_weight) {
-    double all[kSlabOutputs], some[kSlabOutputs];
-    const auto total = [&](std::size_t c, double* out) {
-        std::fill(out, out + first->outputs, 0.0);
-        for (const Task* task = first; task < last; ++task)
-            conv.kernels.add_into(out, task->values() + (tap * (first->inputs + 1) + c) * first->outputs, first->outputs);
-    };
-    total(first->inputs, all);
-    for (std::size_t c = 0; c < first->inputs; ++c) {
-        total(c, some);
-        float* out = grad_weight + (first->first_output * conv.taps() + tap) * conv.in_channels + first->first_input + c;
-        for (std::size_t o = 0; o < first->outputs; ++o)
-            out[o * conv.taps() * conv.in_channels] = static_cast<float>(2.0 * some[o] - all[o]);
-    }
+std::vector<Word> columns_inside(const SignConv& conv) {
+    std::vector<Word> inside(conv.stride_x, 0);
+    for (std::size_t x = conv.padding_x; x < conv.padding_x + conv.width; ++x)
+        inside[x % conv.stride_x] |= Word{1} << (x / conv.stride_x);
+    return inside;
 }
 
 }  // namespace
 
-void sign_conv_grad_weight(const SignConv& conv, const float* grad, const std::uint64_t* planes, float* grad_weight) {
-    const std::vector<Block> blocks = make_blocks(conv);
-    std::vector<Word> inside(conv.stride_x, 0);
-    for (std::size_t x = conv.padding_x; x < conv.padding_x + conv.width; ++x)
-        inside[x % conv.stride_x] |= Word{1} << (x / conv.stride_x);
-    std::vector<Task> tasks = make_tasks(conv);
-    parallel_for(tasks.size(), 1, conv.threads, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i) run_task(conv, blocks, inside, grad, planes, tasks[i]);
+WeightGradient::WeightGradient(const SignConv& given) : conv(given), blocks_(make_blocks(given)), inside_(columns_inside(given)) {
+    for (std::size_t o = 0, outputs; o < conv.out_channels; o += outputs) {
+        const std::size_t rest = conv.out_channels - o;
+        outputs = rest >= kSlabOutputs ? kSlabOutputs : (rest >= 16 ? 16 : 8);
+        for (std::size_t c = 0; c < conv.in_channels; c += kSlabInputs)
+            slabs_.push_back({o, outputs, c, std::min(kSlabInputs, conv.in_channels - c)});
+    }
+    parts_ = std::clamp<std::size_t>(kTasks / slabs_.size(), 1, std::max<std::size_t>(conv.images, 1));
+    sums_.resize(slabs_.size() * parts_);
+}
+
+void WeightGradient::add(std::size_t slab_number, std::size_t part, const float* grad, const Word* planes) {
+    const Slab& slab = slabs_[slab_number];
+    std::vector<Line>& own = sums_[slab_number * parts_ + part];
+    if (own.empty()) own = lines_for(conv.taps() * (slab.inputs + 1) * slab.outputs);
+    alignas(64) float table[kBlockGroups * kSums * kSlabOutputs];
+    std::uint32_t index[kSlabInputs + 1];
+    for (const Block& block : blocks_) {
+        for (const Run& run : block.runs)
+            conv.kernels.training.table_subsets(grad + slab.first_output + run.row * conv.out_width() * conv.out_channels,
+                                                run.first * kGroup, conv.out_width(), conv.out_channels, run.count, slab.outputs,
+                                                table + run.at * kSums * slab.outputs);
+        float* sums = own.data()->values;
+        for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
+            for (std::size_t kx = 0; kx < conv.kernel_x; ++kx, sums += (slab.inputs + 1) * slab.outputs) {
+                make_index(conv, block, planes, inside_.data(), ky, kx, slab.first_input, slab.inputs, index);
+                conv.kernels.training.look_up_subsets(slab.outputs, block.groups, table, index, slab.inputs + 1, sums);
+            }
+    }
+}
+
+void WeightGradient::add_up(std::size_t slab_number, std::size_t tap, float* grad_weight) const {
+    const Slab& slab = slabs_[slab_number];
+    double all[kSlabOutputs], some[kSlabOutputs];
+    const auto total = [&](std::size_t c, double* out) {
+        std::fill(out, out + slab.outputs, 0.0);
+        for (std::size_t part = 0; part < parts_; ++part)
+            if (const std::vector<Line>& own = sums_[slab_number * parts_ + part]; !own.empty())
+                conv.kernels.add_into(out, own.data()->values + (tap * (slab.inputs + 1) + c) * slab.outputs, slab.outputs);
+    };
+    total(slab.inputs, all);
+    for (std::size_t c = 0; c < slab.inputs; ++c) {
+        total(c, some);
+        float* out = grad_weight + (slab.first_output * conv.taps() + tap) * conv.in_channels + slab.first_input + c;
+        for (std::size_t o = 0; o < slab.outputs; ++o)
+            out[o * conv.taps() * conv.in_channels] = static_cast<float>(2.0 * some[o] - all[o]);
+    }
+}
+
+void WeightGradient::add_images(const float* grad, const Word* planes) {
+    parallel_for(slabs_.size() * parts_, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t task = begin; task < end; ++task)
+            for (std::size_t image = first_image(task % parts_); image < first_image(task % parts_ + 1); ++image)
+                add(task / parts_, task % parts_, grad + image * conv.out_values(), planes + image * conv.plane_words());
     });
-    // Tasks of one slab follow each other; their sums are added in double.
-    std::vector<std::size_t> slabs{0};
-    for (std::size_t i = 1; i <= tasks.size(); ++i)
-        if (i == tasks.size() || tasks[i].first_output != tasks[i - 1].first_output || tasks[i].first_input != tasks[i - 1].first_input)
-            slabs.push_back(i);
+}
+
+void WeightGradient::write(float* grad_weight) const {
     const std::size_t taps = conv.taps();
-    parallel_for((slabs.size() - 1) * taps, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t job = begin; job < end; ++job)
-            add_up(conv, tasks.data() + slabs[job / taps], tasks.data() + slabs[job / taps + 1], job % taps, grad_weight);
+    parallel_for(slabs_.size() * taps, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t job = begin; job < end; ++job) add_up(job / taps, job % taps, grad_weight);
     });
+}
+
+void sign_conv_grad_weight(const SignConv& conv, const float* grad, const std::uint64_t* planes, float* grad_weight) {
+    WeightGradient gradient(conv);
+    gradient.add_images(grad, planes);
+    gradient.write(grad_weight);
 }
 
 }  // namespace rbnn
