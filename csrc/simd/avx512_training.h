@@ -41,56 +41,68 @@ void pack_row(const PackRow& row) {
         }
 }
 
+// A vector has four groups.  In each, `low` are the sums ±g0 ±g1 and `high` the sums ±g2 ±g3; a table has one of each in each lane.
 void table_pixels(const float* grad, const float* scale, std::size_t n, std::size_t channels, float* tables) {
-    const auto signs = [](unsigned plus) {
-        return _mm512_mask_blend_ps(static_cast<__mmask16>(plus), _mm512_set1_ps(-1.0f), _mm512_set1_ps(1.0f));
-    };
-    const __m512 s0 = signs(0xAAAA), s1 = signs(0xCCCC), s2 = signs(0xF0F0), s3 = signs(0xFF00);
-    alignas(64) float scaled[kFloats];  // an instruction reads one of them into all lanes as it multiplies
+    const __m512 first = _mm512_broadcast_f32x4(_mm_setr_ps(-1, 1, -1, 1)), second = _mm512_broadcast_f32x4(_mm_setr_ps(-1, -1, 1, 1));
+    const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    alignas(64) float low[kFloats];
     for (std::size_t pixel = 0; pixel < n; ++pixel, grad += channels)
-        for (std::size_t first = 0; first < channels; first += kFloats) {
-            const std::size_t count = least(kFloats, channels - first);
+        for (std::size_t c = 0; c < channels; c += kFloats) {
+            const std::size_t count = least(kFloats, channels - c);
             const auto inside = static_cast<__mmask16>((1u << count) - 1);
-            _mm512_store_ps(scaled, _mm512_mul_ps(_mm512_maskz_loadu_ps(inside, grad + first), _mm512_maskz_loadu_ps(inside, scale + first)));
-            for (const float* g = scaled; g < scaled + count; g += 4, tables += kFloats) {
-                const __m512 low = _mm512_fmadd_ps(_mm512_set1_ps(g[0]), s0, _mm512_mul_ps(_mm512_set1_ps(g[1]), s1));
-                const __m512 high = _mm512_fmadd_ps(_mm512_set1_ps(g[2]), s2, _mm512_mul_ps(_mm512_set1_ps(g[3]), s3));
-                _mm512_store_ps(tables, _mm512_add_ps(low, high));
+            const __m512 g = _mm512_mul_ps(_mm512_maskz_loadu_ps(inside, grad + c), _mm512_maskz_loadu_ps(inside, scale + c));
+            _mm512_store_ps(low, _mm512_fmadd_ps(_mm512_permute_ps(g, 0x00), first, _mm512_mul_ps(_mm512_permute_ps(g, 0x55), second)));
+            const __m512 high = _mm512_fmadd_ps(_mm512_permute_ps(g, 0xAA), first, _mm512_mul_ps(_mm512_permute_ps(g, 0xFF), second));
+            for (std::size_t at = 0; at < count; at += 4, tables += kFloats) {
+                const __m512i group = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(at)));
+                _mm512_store_ps(tables, _mm512_add_ps(_mm512_broadcast_f32x4(_mm_load_ps(low + at)), _mm512_permutexvar_ps(group, high)));
             }
         }
 }
 
-template <std::size_t kPixels>
+// kVectors vectors of channels look up in each table while it is in a register.
+template <std::size_t kPixels, std::size_t kVectors>
 inline void look_up_tile(const LookUpRow& row, std::size_t pixel, std::size_t channel) {
-    __m512 sums[kPixels];
-    for (__m512& sum : sums) sum = _mm512_setzero_ps();
+    __m512 sums[kPixels][kVectors];
+    for (auto& of_pixel : sums)
+        for (__m512& sum : of_pixel) sum = _mm512_setzero_ps();
     const __m512 one = _mm512_set1_ps(1.0f);
     const std::size_t table = row.groups * kFloats, index_row = (row.channels + kFloats - 1) / kFloats * kFloats;
     for (const LookUpRow::Tap* tap = row.taps; tap < row.taps + row.tap_count; ++tap) {
         const float* tables = tap->tables + pixel * table;
         const std::int32_t* index = tap->index + channel;
         for (std::size_t group = 0; group < row.groups; ++group, tables += kFloats, index += index_row) {
-            const __m512i at = _mm512_loadu_si512(index);
+            __m512i at[kVectors];
+            for (std::size_t v = 0; v < kVectors; ++v) at[v] = _mm512_loadu_si512(index + v * kFloats);
             for (std::size_t p = 0; p < kPixels; ++p) {
-                const __m512 found = _mm512_permutexvar_ps(at, _mm512_load_ps(tables + p * table));
-                // Both are the sum.  Where additions and products have units of their own, all of these have work.
-                sums[p] = p % 2 ? _mm512_fmadd_ps(found, one, sums[p]) : _mm512_add_ps(sums[p], found);
+                __m512 sixteen = _mm512_load_ps(tables + p * table);
+                if (kVectors > 1) asm("" : "+v"(sixteen));  // loaded once: compilers else load it for each look-up
+                for (std::size_t v = 0; v < kVectors; ++v) {
+                    const __m512 found = _mm512_permutexvar_ps(at[v], sixteen);
+                    // Both are the sum.  Where additions and products have units of their own, all of these have work.
+                    sums[p][v] = (p + v) % 2 ? _mm512_fmadd_ps(found, one, sums[p][v]) : _mm512_add_ps(sums[p][v], found);
+                }
             }
         }
     }
-    const std::size_t channels = least(kFloats, row.channels - channel);
-    const auto mask = static_cast<__mmask16>((1u << channels) - 1);
-    for (std::size_t p = 0; p < kPixels; ++p)
-        _mm512_mask_storeu_ps(row.out + (pixel + p) * row.stride + channel, mask, sums[p]);
+    for (std::size_t v = 0; v < kVectors; ++v) {
+        const auto mask = static_cast<__mmask16>((1u << least(kFloats, row.channels - channel - v * kFloats)) - 1);
+        for (std::size_t p = 0; p < kPixels; ++p)
+            _mm512_mask_storeu_ps(row.out + (pixel + p) * row.stride + channel + v * kFloats, mask, sums[p][v]);
+    }
+}
+
+template <std::size_t kPixels>
+inline void look_up_pixels(const LookUpRow& row, std::size_t pixel) {
+    std::size_t c = 0;
+    for (; c + kFloats < row.channels; c += 2 * kFloats) look_up_tile<kPixels, 2>(row, pixel, c);
+    if (c < row.channels) look_up_tile<kPixels, 1>(row, pixel, c);
 }
 
 void look_up_row(const LookUpRow& row) {
-    constexpr std::size_t kPixels = 8;
     std::size_t pixel = 0;
-    for (; pixel + kPixels <= row.pixels; pixel += kPixels)
-        for (std::size_t c = 0; c < row.channels; c += kFloats) look_up_tile<kPixels>(row, pixel, c);
-    for (; pixel < row.pixels; ++pixel)
-        for (std::size_t c = 0; c < row.channels; c += kFloats) look_up_tile<1>(row, pixel, c);
+    for (; pixel + 8 <= row.pixels; pixel += 8) look_up_pixels<8>(row, pixel);
+    for (; pixel < row.pixels; ++pixel) look_up_pixels<1>(row, pixel);
 }
 
 void look_up_subsets(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index, std::size_t count,
