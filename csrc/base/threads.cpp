@@ -160,7 +160,7 @@ void parallel_for(std::size_t count, std::size_t grain, int threads,
                   const std::function<void(std::size_t, std::size_t)>& body) {
     if (count == 0) return;
     // There are more parts than threads, so that a thread delayed by another process does not delay the rest.
-    const std::size_t most = static_cast<std::size_t>(std::max(threads, 1)) * 4;
+    const std::size_t most = static_cast<std::size_t>(std::max(threads, 1)) * 8;
     const std::size_t parts = std::min(most, std::max<std::size_t>(count / std::max<std::size_t>(grain, 1), 1));
     const std::size_t each = (count + parts - 1) / parts;
     const std::function<void(std::size_t)> part = [&](std::size_t i) {

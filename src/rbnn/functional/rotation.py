@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from rbnn.functional import kernels
-from rbnn.functional.estimators import sign
+from rbnn.functional.binarize import binarize
+from rbnn.functional.estimators import Derivative, Tent, sign
 
 LARGEST_SIDE = 2048
 """Largest size of R1 and R2; otherwise a prime n = 4099 would need a 4099×4099 matrix."""
@@ -137,6 +138,20 @@ def rotated_weight(
         return standard
     share = w.new_ones(()) if beta is None else beta.sin().abs()[:, None]
     return adjustable_weight(standard.flatten(1), r1, r2, share, rotated_gradient).reshape(w.shape)
+
+
+def rotated_signs(
+    w: Tensor,
+    r1: Tensor | None,
+    r2: Tensor | None,
+    beta: Tensor | None,
+    rotated_gradient: bool,
+    derivative: Derivative,
+) -> Tensor:
+    """The signs of :func:`rotated_weight`, with ``derivative`` as d sign/dx."""
+    if isinstance(derivative, Tent) and kernels.fusable(w) and w[0].numel() > 1:
+        return kernels.rotated_signs(w, r1, r2, beta, rotated_gradient, derivative.numbers())[0]  # type: ignore[no-any-return]
+    return binarize(rotated_weight(w, r1, r2, beta, rotated_gradient), derivative)
 
 
 def standardise(w: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from rbnn.functional import (
     mean_magnitude,
     optimise_rotation,
     random_orthogonal,
+    rotated_signs,
     rotated_weight,
     rotation_shape,
     sharpness_and_gain,
@@ -122,10 +123,8 @@ class RBNN(Method):
         return None if self.beta is None else self.beta.sin().abs()
 
     def before_sign(self, w: Tensor) -> Tensor:
-        if not self.rotates:
-            return standardise(w)
-        if self.groups == len(w):
-            return rotated_weight(w, self.R1, self.R2, self.beta, self.rotated_gradient)
+        if self._by_filter(w):
+            return rotated_weight(w, *self._rotation(), self.rotated_gradient)
         # The whole layer is rotated as one.  If α differs between filters, it is expanded to their values.
         flat, alpha = standardise(w).reshape(1, -1), self.alpha()
         if alpha is None:
@@ -133,6 +132,13 @@ class RBNN(Method):
         else:
             share = alpha.repeat_interleave(w[0].numel() if alpha.numel() > 1 else 1)
         return adjustable_weight(flat, self.R1, self.R2, share, self.rotated_gradient).reshape(w.shape)
+
+    def _by_filter(self, w: Tensor) -> bool:
+        """Whether each filter is rotated by itself, or nothing is."""
+        return not self.rotates or self.groups == len(w)
+
+    def _rotation(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        return (self.R1, self.R2, self.beta) if self.rotates else (None, None, None)
 
     @torch.no_grad()
     def keep_signs(self) -> None:
@@ -147,7 +153,10 @@ class RBNN(Method):
         return sharpness_and_gain(self.estimator, self.now(), T_MIN, self.t_max)
 
     def weight(self, w: Tensor) -> ScaledSigns:
-        return ScaledSigns(binarize(self.before_sign(w), estimator(self.estimator, *self._sharpness())), self.scale)
+        derivative = estimator(self.estimator, *self._sharpness())
+        if self._by_filter(w):
+            return ScaledSigns(rotated_signs(w, *self._rotation(), self.rotated_gradient, derivative), self.scale)
+        return ScaledSigns(binarize(self.before_sign(w), derivative), self.scale)
 
     def binarization(self) -> Binarization:
         t, k = self._sharpness()
