@@ -82,6 +82,10 @@ void make_program(rbnn::Program* self, const std::vector<BufferArguments>& buffe
     new (self) rbnn::Program(std::move(places), specs, inputs, outputs, rbnn::find_kernels(kernels));
 }
 
+void check_threads(int threads) {
+    if (threads < 1 || threads > 1024) throw rbnn::Invalid("threads must be 1 to 1024");
+}
+
 // Checks the arrays of a call and returns the values of each input of the network.
 template <class Array>
 auto check_batch(const rbnn::Program& program, const std::vector<Array>& images, int threads) {
@@ -95,12 +99,48 @@ auto check_batch(const rbnn::Program& program, const std::vector<Array>& images,
         if (array.shape(0) != images[0].shape(0)) throw rbnn::Invalid("inputs have different numbers of pictures");
         values.push_back(array.data());
     }
-    if (threads < 1 || threads > 1024) throw rbnn::Invalid("threads must be 1 to 1024");
+    check_threads(threads);
     return values;
 }
 
 using Answer = nb::ndarray<nb::numpy, float, nb::ndim<4>>;
 using Answers = nb::typed<nb::list, Answer>;
+
+// Writes the outputs of `count` images to `outs`, or throws.
+template <class Values>
+void run_into(const rbnn::Program& program, const Values& values, std::size_t count, const std::vector<float*>& outs, int threads) {
+    rbnn::Outcome outcome;
+    std::string overflow;
+    {
+        rbnn::WithoutGil released;
+        rbnn::Call call([&] { return released.interrupted(); });
+        outcome = program.run(values, count, outs, threads, call);
+        if (outcome == rbnn::Outcome::overflowed) overflow = program.find_overflow(values, count);
+    }
+    if (outcome == rbnn::Outcome::interrupted) throw nb::python_error();
+    if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid(rbnn::kNotFinite);
+    if (outcome == rbnn::Outcome::overflowed)
+        throw rbnn::Invalid("operation " + overflow + ": its values are larger than a float holds");
+    if (outcome == rbnn::Outcome::answer_not_finite)
+        throw rbnn::Invalid("the network's answer is not finite: its numbers are too large");
+}
+
+// The common call: one input that the engine takes as it is, one output of at most `most_bytes`.  None if something is different.
+nb::object run_one(const rbnn::Program& program, nb::handle images, int threads, std::size_t most_bytes) {
+    check_threads(threads);
+    Batch batch;
+    if (program.inputs() != 1 || program.outputs() != 1 || !nb::try_cast(images, batch, false)) return nb::none();
+    const rbnn::Buffer &in = program.input(0), &result = program.output(0);
+    const std::size_t count = batch.shape(0);
+    if (batch.shape(1) != in.channels || batch.shape(2) != in.height || batch.shape(3) != in.width) return nb::none();
+    if (count > most_bytes / sizeof(float) / result.values()) return nb::none();
+    auto* out = new float[count * result.values()];
+    nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+    run_into(program, rbnn::Floats{batch.data()}, count, {out}, threads);
+    const std::size_t shape[] = {count, result.channels, result.height, result.width};
+    const nb::ndarray<nb::numpy, float> answer(out, result.pixels() == 1 ? 2 : 4, shape, owner);
+    return nb::cast(answer, nb::rv_policy::reference);
+}
 
 // Returns a list made by hand, because nanobind would copy the arrays of a vector.
 template <class Array>
@@ -116,20 +156,7 @@ Answers run_program(const rbnn::Program& program, const std::vector<Array>& imag
         const Answer answer(outs.back(), {count, result.channels, result.height, result.width}, owner);
         answers.append(nb::cast(answer, nb::rv_policy::reference));
     }
-    rbnn::Outcome outcome;
-    std::string overflow;
-    {
-        rbnn::WithoutGil released;
-        rbnn::Call call([&] { return released.interrupted(); });
-        outcome = program.run(values, count, outs, threads, call);
-        if (outcome == rbnn::Outcome::overflowed) overflow = program.find_overflow(values, count);
-    }
-    if (outcome == rbnn::Outcome::interrupted) throw nb::python_error();
-    if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid(rbnn::kNotFinite);
-    if (outcome == rbnn::Outcome::overflowed)
-        throw rbnn::Invalid("operation " + overflow + ": its values are larger than a float holds");
-    if (outcome == rbnn::Outcome::answer_not_finite)
-        throw rbnn::Invalid("the network's answer is not finite: its numbers are too large");
+    run_into(program, values, count, outs, threads);
     return answers;
 }
 
@@ -217,6 +244,10 @@ NB_MODULE(_core, m) {
         .def("run", &run_program<Batch>, array("images"), "threads"_a,
              nb::sig("def run(self, images: list[NDArray[numpy.float32]], threads: int) -> list[NDArray[numpy.float32]]"),
              "Answers to images (N, C, H, W), one array for each input, as (N, C, H, W): one for each output.")
+        .def("run_one", &run_one, "images"_a, "threads"_a, "most_bytes"_a,
+             nb::sig("def run_one(self, images: object, threads: int, most_bytes: int) -> NDArray[numpy.float32] | None"),
+             "The output for one array of images (N, C, H, W), as (N, C) if it is a vector.  None if the network has several inputs "
+             "or outputs, if the array is not as the engine takes it, or if the output has more bytes.")
         .def("run_bytes", &run_program<ByteBatch>, array("images"), "threads"_a,
              nb::sig("def run_bytes(self, images: list[NDArray[numpy.uint8]], threads: int) -> list[NDArray[numpy.float32]]"),
              "The same for images that are not normalised, where the network takes bytes.")

@@ -69,7 +69,7 @@ Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Alo
 // Permutes the axes of the values, taken as an array with these dimensions.
 Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& sides, const std::vector<std::size_t>& order);
 // The same values, in the order channels, rows, columns if `by_channels`, otherwise rows, columns, channels.
-Made make_reshape(const Buffer& in, const Buffer& out, bool by_channels);
+Made make_reshape(const Kernels& kernels, const Buffer& in, const Buffer& out, bool by_channels);
 // `start`, `step` and `before` have three numbers each: for rows, columns and channels.
 Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& start, const std::vector<std::size_t>& step);
 Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, float value);

@@ -50,11 +50,18 @@ Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::si
     });
 }
 
-Made make_reshape(const Buffer& in, const Buffer& out, bool by_channels) {
+Made make_reshape(const Kernels& kernels, const Buffer& in, const Buffer& out, bool by_channels) {
     // If both buffers have one pixel or one channel, the two orders are the same.
     const auto plain = [](const Buffer& b) { return b.pixels() == 1 || b.channels == 1; };
     if (!by_channels || (plain(in) && plain(out)))
         return small([&in, &out](const Workspace& work) { std::memcpy(work.floats(out), work.floats(in), in.bytes()); });
+    if (plain(in) || plain(out)) {
+        const Buffer& image = plain(out) ? in : out;
+        const std::size_t rows = plain(out) ? image.pixels() : image.channels, columns = image.values() / rows;
+        return small([&kernels, &in, &out, rows, columns](const Workspace& work) {
+            kernels.transpose(work.floats(in), rows, columns, work.floats(out));
+        });
+    }
     return small([&in, &out](const Workspace& work) {
         // The place of value i, in torch's order, in both buffers.
         const float* from = work.floats(in);

@@ -189,12 +189,12 @@ Made read_concat(const Reader& reader) {
     return make_concat(parts, out, axis == "h" ? Along::height : axis == "w" ? Along::width : Along::channels);
 }
 
-Made read_reshape(const Reader& reader) {
+Made read_reshape(const Reader& reader, const Kernels& k) {
     const Buffer &in = reader.input("x"), &out = reader.output("float");
     require(in.values() == out.values(), "a reshape keeps the number of values");
     const std::string order = reader.word("order", "");
     require(order == "hwc" || order == "chw", "order is hwc or chw");
-    return make_reshape(in, out, order == "chw");
+    return make_reshape(k, in, out, order == "chw");
 }
 
 Made read_slice(const Reader& reader) {
@@ -248,7 +248,7 @@ Made read_without_weights(const Reader& reader, const Kernels& k, Kept& kept) {
     if (is({"softmax", "standardize", "local_norm"})) return read_normalised(reader);
     if (is({"resize"})) return read_resize(reader, kept);
     if (is({"concat"})) return read_concat(reader);
-    if (is({"reshape"})) return read_reshape(reader);
+    if (is({"reshape"})) return read_reshape(reader, k);
     if (is({"permute"})) return read_permute(reader);
     if (is({"slice"})) return read_slice(reader);
     if (is({"pad"})) return read_pad(reader, kept);

@@ -147,6 +147,25 @@ bool all_finite(const float* x, std::size_t n) {
     return odd == 0;
 }
 
+// The columns of eight rows of floats, as rows.
+RBNN_INLINE void transpose_eight(const float* from, std::size_t columns, std::size_t rows, float* to) {
+    Floats r[8], pairs[8], fours[8];
+    for (std::size_t i = 0; i < 8; ++i) r[i] = load(from + i * columns);
+    for (std::size_t i = 0; i < 8; i += 2) {
+        pairs[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+        pairs[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    }
+    for (std::size_t i = 0; i < 8; i += 4)
+        for (std::size_t j = 0; j < 2; ++j) {
+            fours[i + j] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            fours[i + j + 2] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    for (std::size_t j = 0; j < 4; ++j) {
+        store(to + j * rows, __builtin_shufflevector(fours[j], fours[j + 4], 0, 1, 2, 3, 8, 9, 10, 11));
+        store(to + (j + 4) * rows, __builtin_shufflevector(fours[j], fours[j + 4], 4, 5, 6, 7, 12, 13, 14, 15));
+    }
+}
+
 // Transposes a matrix.  For three rows, the colours of an image, there is a loop that compilers turn into shuffles.
 // Otherwise it works on one square at a time, which stays in the L1 cache on both sides.
 template <class Value>
@@ -156,12 +175,18 @@ void transpose(const Value* __restrict from, std::size_t rows, std::size_t colum
         for (std::size_t i = 0; i < columns; ++i) to[3 * i] = red[i], to[3 * i + 1] = green[i], to[3 * i + 2] = blue[i];
         return;
     }
-    constexpr std::size_t kSide = 16;
-    for (std::size_t top = 0; top < rows; top += kSide)
-        for (std::size_t left = 0; left < columns; left += kSide)
+    constexpr std::size_t kSide = sizeof(Value) == sizeof(float) ? 8 : 16;
+    for (std::size_t left = 0; left < columns; left += kSide)
+        for (std::size_t top = 0; top < rows; top += kSide) {
+            if constexpr (sizeof(Value) == sizeof(float))
+                if (top + kSide <= rows && left + kSide <= columns) {
+                    transpose_eight(from + top * columns + left, columns, rows, to + left * rows + top);
+                    continue;
+                }
             for (std::size_t column = left; column < columns && column < left + kSide; ++column)
                 for (std::size_t row = top; row < rows && row < top + kSide; ++row)
                     to[column * rows + row] = from[row * columns + column];
+        }
 }
 
 void add_into(double* sums, const float* x, std::size_t n) {

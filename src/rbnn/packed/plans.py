@@ -37,18 +37,9 @@ class Plan:
         return [self.graph.buffers[name].shape for name in self.graph.inputs]
 
     @cached_property
-    def _only(self) -> tuple[int, ...]:
-        """Channels, height and width of the input, if there is only one."""
-        return tuple(self.inputs[0][axis] for axis in (2, 0, 1)) if len(self.inputs) == 1 else ()
-
-    def takes(self, image: object) -> bool:
-        """Whether the engine takes the array unchanged: float images of the right size, contiguous."""
-        return (
-            type(image) is np.ndarray
-            and image.shape[1:] == self._only
-            and image.dtype == np.float32
-            and image.flags.c_contiguous
-        )
+    def plain(self) -> bool:
+        """Whether the network has one input and one output, a vector or an image."""
+        return len(self.inputs) == 1 and isinstance(self.graph.output, str) and not self.graph.shapes
 
     @cached_property
     def outputs(self) -> list[str]:

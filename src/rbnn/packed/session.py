@@ -137,17 +137,18 @@ class Session:
 
     def __call__(self, *images: Any, **named: Any) -> Any:
         plan = self._plans.own
-        ready = len(images) == 1 and not named and plan.takes(images[0])  # most calls: no further checks
-        arrays = list(images) if ready else self._arrays(images, named)
-        array = arrays[0]
-        if not ready:
-            plan = self._plan(array)
-        _check_answer(len(array) if array.ndim else 0, plan)
+        arrays: list[Any] = list(images)
         try:
+            if len(images) == 1 and not named and plan.plain:  # most calls: nothing else needs to be checked
+                answer = plan.program.run_one(images[0], self.threads, LARGEST_ANSWER)
+                if answer is not None:
+                    return answer
+            arrays = self._arrays(images, named)
+            array = arrays[0]
+            plan = self._plan(array)
+            _check_answer(len(array) if array.ndim else 0, plan)
             planes: list[NDArray[np.float32]]
-            if ready:
-                planes = plan.program.run(arrays, self.threads)
-            elif array.dtype == np.uint8 and self.takes_bytes:
+            if array.dtype == np.uint8 and self.takes_bytes:
                 planes = plan.program.run_bytes([self._shaped(array, plan)], self.threads)
             else:
                 planes = plan.program.run(self._checked(arrays, plan), self.threads)
@@ -155,7 +156,7 @@ class Session:
             raise InputError(str(reason)) from None
         except MemoryError:
             raise InputError(
-                f"{len(array)} images at once need more memory than is available: pass fewer images"
+                f"{len(arrays[0])} images at once need more memory than is available: pass fewer images"
             ) from None
         answer = plan.answer(planes)
         signal = array.ndim == 3 and isinstance(answer, np.ndarray) and answer.ndim == 4 and answer.shape[2] == 1
