@@ -16,9 +16,11 @@ from rbnn.functional import (
     BranchEnd,
     ScaledSigns,
     as_tensor,
+    binarize,
     branch,
     branch_possible,
     random_orthogonal,
+    rotated_signs,
     rotated_weight,
     rotation_shape,
     standardise,
@@ -57,7 +59,7 @@ def at_the_end(z: Tensor, ends: list[Tensor]) -> Tensor:
 
 @settings(max_examples=90, deadline=None)
 @given(
-    st.integers(1, 5), st.sampled_from([8, 16, 24]), st.sampled_from([8, 16, 40]), st.integers(4, 9), st.integers(4, 9),
+    st.integers(1, 5), st.sampled_from([8, 16, 24, 136]), st.sampled_from([8, 16, 40]), st.integers(4, 9), st.integers(4, 9),
     st.integers(1, 2), st.sampled_from([1, 3]), st.booleans(), st.booleans(), st.sampled_from(ENDS),
 )  # fmt: skip
 def test_a_branch_against_its_formula(
@@ -175,6 +177,20 @@ def test_the_rotated_weight_against_its_formula(shape: tuple[int, ...]) -> None:
             each += gradients(rotated_weight(learnt[0], r1.to(kind), r2.to(kind), beta, rotated_gradient), *learnt)
         for name, a, b in zip(("mixed", "w", "β"), found, exact, strict=False):
             close(name, a, b, 2e-5)
+
+
+@pytest.mark.parametrize("rotated", [True, False])
+def test_signs_of_the_rotated_weight_and_their_gradients(rotated: bool) -> None:
+    """One operator gives what the weight and its signs give one after the other."""
+    w, beta = numbers(1, 8, 4, 3, 3).requires_grad_(), numbers(2, 8).requires_grad_()
+    generator = torch.Generator().manual_seed(5)
+    r1, r2 = (random_orthogonal(n, generator) for n in rotation_shape(36))
+    rotation = (r1, r2, beta) if rotated else (None, None, None)
+    learnt = (w, beta) if rotated else (w,)
+    found = gradients(rotated_signs(w, *rotation, True, TENT), *learnt)
+    exact = gradients(binarize(rotated_weight(w, *rotation), TENT), *learnt)
+    for a, b in zip(found, exact, strict=True):
+        assert torch.equal(a, b)
 
 
 def test_constant_filters_become_zeros_without_a_gradient() -> None:

@@ -42,6 +42,10 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         kernels.rotated_weight,
         (numbers(8, 4, 3, 3), torch.eye(4), torch.eye(9), numbers(8), True),
     ),
+    "signs of the rotated weight": (
+        kernels.rotated_signs,
+        (numbers(8, 4, 3, 3), torch.eye(4), torch.eye(9), numbers(8), True, TENT),
+    ),
     "standardised weight": (kernels.rotated_weight, (numbers(8, 4), None, None, None, True)),
     "branch": (
         kernels.branch,
