@@ -59,8 +59,8 @@ def at_the_end(z: Tensor, ends: list[Tensor]) -> Tensor:
 
 @settings(max_examples=90, deadline=None)
 @given(
-    st.integers(1, 5), st.sampled_from([8, 16, 24, 136]), st.sampled_from([8, 16, 40]), st.integers(4, 9), st.integers(4, 9),
-    st.integers(1, 2), st.sampled_from([1, 3]), st.booleans(), st.booleans(), st.sampled_from(ENDS),
+    st.integers(1, 5), st.sampled_from([8, 16, 24, 136]), st.sampled_from([8, 16, 40]), st.integers(4, 9),
+    st.integers(4, 9), st.integers(1, 2), st.sampled_from([1, 3]), st.booleans(), st.booleans(), st.sampled_from(ENDS),
 )  # fmt: skip
 def test_a_branch_against_its_formula(
     images: int,
