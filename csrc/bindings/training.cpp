@@ -1,5 +1,6 @@
-// Training's kernels in the module rbnn._core.  Tensors come as torch has them: pictures are (images, channels, height, width)
-// with the channels last in memory, and what a call does not have is None.  Arrays are checked here, pointers are trusted below.
+// The training kernels in the module rbnn._core.  Tensors are as in torch: images are (images, channels, height,
+// width) with the channels last in memory, and missing arguments are None.  Arrays are checked here; the code below
+// trusts pointers.
 #include "bindings/training.h"
 
 #include <nanobind/ndarray.h>
@@ -27,7 +28,7 @@ namespace rbnn {
 namespace {
 
 template <class T>
-using Values = nb::ndarray<T, nb::device::cpu>;  // images × values, in whatever order these lie
+using Values = nb::ndarray<T, nb::device::cpu>;  // images × values, in any memory order
 template <class T>
 using Pictures = nb::ndarray<T, nb::ndim<4>, nb::device::cpu>;
 template <class T>
@@ -40,7 +41,7 @@ using PicturesIn = Pictures<const float>;
 using PicturesOut = Pictures<float>;
 using Pair = std::pair<std::size_t, std::size_t>;
 
-// Taken as it is or refused: a converted copy of an output would swallow the result.
+// An array is used as it is or refused: a result written to a converted copy would be lost.
 auto array(const char* name) { return nb::arg(name).noconvert(); }
 auto maybe(const char* name) { return nb::arg(name).noconvert().none(); }
 
@@ -53,7 +54,7 @@ auto data_or_null(const Array& array) {
     return array.is_valid() && array.size() > 0 ? array.data() : nullptr;
 }
 
-// Whether an array is dense in memory, with the channels before all other dimensions but the first, or after them.
+// Whether an array is dense in memory, with the channels directly after the first dimension, or last.
 template <class Array>
 bool dense(const Array& a, bool channels_last) {
     if (a.size() == 0) return true;
@@ -100,7 +101,7 @@ Pixels pixels(const PicturesIn& x, int threads) {
     return {x.size() / channels, channels, threads, find_kernels()};
 }
 
-// What a kernel takes for an array: its memory, or the tent that its numbers are.
+// The argument of a kernel for an array: its memory, or a tent from its four numbers.
 template <class Array>
 auto argument(const Array& array) {
     return array.data();
@@ -111,7 +112,8 @@ Tent argument(const Numbers<const double>& numbers) {
     return {number(0), number(1), number(2), number(3)};
 }
 
-// An array beside the first one of a call: a tensor has its shape, any other one number per image or per channel.
+// Checks an array other than the first of a call: a tensor has the same shape, any other has one number per image or
+// channel.
 template <class First, class Array>
 void check(const First& first, std::size_t, const Array& array) {
     same_shape(first, array);
@@ -122,7 +124,7 @@ void check(const First&, std::size_t count, const Numbers<T>& array) {
     require(tent || array.shape(0) == count, "expected one number per image or per channel");
 }
 
-// A kernel of tensors that have one shape, as a function of these arrays and the number of threads.
+// A kernel on tensors of the same shape, as a function of these arrays and the number of threads.
 template <class... Arrays, class Units, class... Arguments>
 auto call(void (*kernel)(Units, Arguments...)) {
     return [kernel](Arrays... arrays, int threads) {
@@ -182,7 +184,7 @@ ImageSigns image_signs(const SignConv& conv, const PicturesIn& x, const Numbers<
     return {{1, conv.in_values(), 1, conv.kernels}, x.data(), data_or_null(mean), data_or_null(inverse_std)};
 }
 
-// The functions of the module that are called like the kernels behind them.
+// The functions of the module that have the names of their kernels.
 namespace calls {
 
 void sign_conv_forward(PicturesIn x, PicturesIn signs, Values<const float> scale, Pair stride, Pair padding,
@@ -224,8 +226,8 @@ void sign_conv_grad_weight(PicturesIn grad, Numbers<const std::int64_t> planes, 
     rbnn::sign_conv_grad_weight(conv, grad.data(), words, grad_weight.data());
 }
 
-// What all passes of a branch are given: x, signs, scale, stride, padding; weight, bias and eps of the norm; slope, before, after;
-// shortcut, counts, planes, out, of_images.
+// The arguments of all passes of a branch: x, signs, scale, stride, padding; weight, bias and eps of the norm; slope,
+// before, after; shortcut, counts, planes, out, of_images.
 using BranchTensors =
     std::tuple<PicturesIn, PicturesIn, Values<const float>, Pair, Pair, Numbers<const float>, Numbers<const float>, double,
                Numbers<const float>, Numbers<const float>, Numbers<const float>, PicturesIn, Pictures<std::int16_t>, Numbers<std::int64_t>,
@@ -236,7 +238,7 @@ void require_all(const Arrays&... arrays) {
     require((arrays.is_valid() && ...), "expected arrays, got None");
 }
 
-// The same, checked.
+// The same arguments, checked.
 struct Branch {
     SignConv conv;
     Scales scales;
@@ -304,7 +306,7 @@ void branch_backward(PicturesIn grad, Numbers<const double> tent, PicturesOut gr
     rbnn::branch_backward(branch.conv, signs.data(), branch.scales.data, branch.norm, branch.end, branch.state, slope, grad.data(), gradients);
 }
 
-// Filters, and what turns them.
+// Filters and their rotation.
 struct WeightPath {
     Filters filters;
     Rotation rotation;
@@ -325,7 +327,7 @@ struct WeightPath {
         require(rotation.betas <= 1 || rotation.betas == filters.count, "expected one beta, or one per filter");
     }
 
-    // Rᵀŵ of each filter, where they are turned.
+    // Checks the array for Rᵀŵ of each filter, if they are rotated.
     template <class Array>
     void check_turned(const Array& turned) const {
         require(!rotation.r1 || (turned.shape(0) == filters.count && turned.shape(1) == filters.values), "turned has another shape");

@@ -1,7 +1,7 @@
-// What AVX-512 brings to the convolution of signs in training, in avx512.cpp.
+// The kernels of AVX-512 for the convolution of signs in training, included by avx512.cpp.
 //
-// In grad_input lanes are 16 input channels: a table of 16 sums is one register, and vpermps looks up 16 of its sums at once, one
-// per lane, without touching memory.  In grad_weight lanes are 16 output channels.
+// In grad_input the lanes are 16 input channels.  A table of 16 sums is one register, and vpermps looks up 16 of its
+// sums at once, one per lane, without touching memory.  In grad_weight the lanes are 16 output channels.
 
 namespace wide {
 
@@ -16,7 +16,7 @@ void pack_row(const PackRow& row) {
         for (std::size_t c = 0; c < row.channels; c += kFloats) {
             const std::size_t channels = least(kFloats, row.channels - c);
             const auto inside = static_cast<__mmask16>((1u << channels) - 1);
-            // The first padded column of this remainder that lies in the picture.
+            // The first padded column with this remainder that is inside the image.
             std::size_t column = row.padding + (remainder + row.stride - row.padding % row.stride) % row.stride;
             __m512i half[2];
             for (std::size_t h = 0; h < 2; ++h) {
@@ -41,7 +41,8 @@ void pack_row(const PackRow& row) {
         }
 }
 
-// A vector has four groups.  In each, `low` are the sums ±g0 ±g1 and `high` the sums ±g2 ±g3; a table has one of each in each lane.
+// A vector has four groups.  In each, `low` has the sums ±g0 ±g1 and `high` the sums ±g2 ±g3.  Each lane of a table is
+// the sum of one of each.
 void table_pixels(const float* grad, const float* scale, std::size_t n, std::size_t channels, float* tables) {
     const __m512 first = _mm512_broadcast_f32x4(_mm_setr_ps(-1, 1, -1, 1)), second = _mm512_broadcast_f32x4(_mm_setr_ps(-1, -1, 1, 1));
     const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
@@ -76,10 +77,10 @@ inline void look_up_tile(const LookUpRow& row, std::size_t pixel, std::size_t ch
             for (std::size_t v = 0; v < kVectors; ++v) at[v] = _mm512_loadu_si512(index + v * kFloats);
             for (std::size_t p = 0; p < kPixels; ++p) {
                 __m512 sixteen = _mm512_load_ps(tables + p * table);
-                if (kVectors > 1) asm("" : "+v"(sixteen));  // loaded once: compilers else load it for each look-up
+                if (kVectors > 1) asm("" : "+v"(sixteen));  // otherwise compilers load it again for each look-up
                 for (std::size_t v = 0; v < kVectors; ++v) {
                     const __m512 found = _mm512_permutexvar_ps(at[v], sixteen);
-                    // Both are the sum.  Where additions and products have units of their own, all of these have work.
+                    // Both compute the sum.  If additions and products have separate units, both units are busy.
                     sums[p][v] = (p + v) % 2 ? _mm512_fmadd_ps(found, one, sums[p][v]) : _mm512_add_ps(sums[p][v], found);
                 }
             }

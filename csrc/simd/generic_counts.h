@@ -1,4 +1,5 @@
-// Batch norm, shortcut and activation of counts (training_kernels.h), whose lowest bit says where the activation has slope 1.
+// Batch norm, shortcut and activation of counts (training_kernels.h), whose lowest bit says whether the activation has
+// slope 1.
 
 using Shorts = std::int16_t __attribute__((vector_size(16)));
 
@@ -8,7 +9,7 @@ struct Counted {
 
     RBNN_INLINE explicit Counted(const std::int16_t* counts) : all(__builtin_convertvector(load<Shorts>(counts), Ints)) {}
     RBNN_INLINE Floats values() const { return __builtin_convertvector(all & ~1, Floats); }
-    // On the identity's side of the activation `one`, elsewhere `other`.
+    // `one` where the activation has slope 1, otherwise `other`.
     RBNN_INLINE Floats choose(Floats one, Floats other) const { return (all & 1) != 0 ? one : other; }
 };
 
@@ -19,7 +20,7 @@ RBNN_INLINE void set_bits(std::int16_t* counts, Ints where) {
 
 void count_rows(std::size_t rows, std::size_t channels, std::size_t largest, const float* y, std::int16_t* counts,
                 std::int64_t* sum, std::int64_t* square) {
-    // So many squares fit an int.
+    // This many squares fit into an int.
     const std::size_t fit = 0x7fffffff / (largest * largest), together = fit > 0 ? fit : 1;
     for (std::size_t c = 0; c < channels; ++c) sum[c] = square[c] = 0;
     for (std::size_t row = 0; row < rows; row += together) {

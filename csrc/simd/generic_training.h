@@ -1,4 +1,5 @@
-// Elementwise kernels and batch norm of training, over eight floats (vectors.h) or left to the compiler to vectorise.
+// Elementwise and batch-norm kernels of training, with vectors of eight floats (vectors.h) or vectorised by the
+// compiler.
 
 void sign(std::size_t n, const float* x, float threshold, float* out) {
     for (std::size_t i = 0; i < n; ++i) out[i] = x[i] > threshold ? 1.0f : -1.0f;
@@ -11,9 +12,9 @@ RBNN_INLINE float tent_at(Tent tent, float x, float grad) {
 
 using Ints = std::int32_t __attribute__((vector_size(32)));
 
-// e^x for −87 ≤ x ≤ 0, to the last two bits: 2^n by the exponent, the rest by its series.
+// e^x for −87 ≤ x ≤ 0, exact to the last two bits: 2^n through the exponent, the rest by its series.
 RBNN_INLINE Floats exponential(Floats x) {
-    const Floats magic = Floats{} + 12582912.0f;  // 1.5·2²³: what is added to it is rounded to a whole number
+    const Floats magic = Floats{} + 12582912.0f;  // 1.5·2²³: adding it rounds to an integer
     const Floats n = (x * 1.44269504f + magic) - magic;
     const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     constexpr float kFactors[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
@@ -39,11 +40,12 @@ void bend(std::size_t n, float steepness, const float* x, float mean, float inve
 
 void tent(std::size_t n, Tent shape, const float* grad, const float* x, float* out) {
     if (shape.steepness != 0.0f) bend(n, shape.steepness, x, 0.0f, 1.0f, grad, out), grad = out;
-    RBNN_IVDEP  // out may be grad: each value depends on its own place alone
+    RBNN_IVDEP  // out may be grad, because each value depends only on the same index
     for (std::size_t i = 0; i < n; ++i) out[i] = tent_at(shape, x[i], grad[i]);
 }
 
-// Sums of so many floats are floats, those of all in double: as exact as needed, and the inner loop is vectorised.
+// Sums of this many values are floats, and the total is in double.  That is exact enough, and the inner loop is
+// vectorised.
 constexpr std::size_t kSummed = 256, kPartialSums = 16;
 
 // The sum of term(i) for n values.
@@ -100,10 +102,10 @@ void standardised_finish(std::size_t n, const float* x, float mean, float invers
 }
 
 void add_hardtanh(std::size_t n, const float* a, const float* b, float* out) {
-    RBNN_IVDEP  // out may be a: each value depends on its own place alone
+    RBNN_IVDEP  // out may be a, because each value depends only on the same index
     for (std::size_t i = 0; i < n; ++i) {
         const float sum = a[i] + b[i];
-        // Written so that NaN stays NaN: a loss that is not finite must be seen.
+        // In this form NaN stays NaN, because a loss that is not finite must be noticed.
         out[i] = sum < -1.0f ? -1.0f : (sum > 1.0f ? 1.0f : sum);
     }
 }
@@ -112,7 +114,7 @@ void hardtanh_grad(std::size_t n, const float* grad, const float* out, float* gr
     for (std::size_t i = 0; i < n; ++i) grad_in[i] = __builtin_fabsf(out[i]) < 1.0f ? grad[i] : 0.0f;
 }
 
-// Calls body(kVectors, channel) for two vectors of channels at a time, and for one that is left.
+// Calls body(kVectors, channel) for two vectors of channels at a time, and for the last one if their number is odd.
 template <class Body>
 RBNN_INLINE void over_channels(std::size_t channels, const Body& body) {
     std::size_t c = 0;
@@ -120,7 +122,8 @@ RBNN_INLINE void over_channels(std::size_t channels, const Body& body) {
     if (c < channels) body(Constant<1>{}, c);
 }
 
-// Relative to `pivot`: where values lie far from 0 compared with their spread, the sum of their squares would lose it.
+// Sums relative to `pivot`: if values are far from 0 compared with their spread, the sum of their squares would lose
+// it.
 void sum_rows(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum, double* square) {
     over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
         constexpr std::size_t kVectors = decltype(vectors)::value;
@@ -157,7 +160,7 @@ void norm_add_hardtanh_grad(std::size_t rows, std::size_t channels, const float*
     });
 }
 
-// Written so that NaN stays NaN: a loss that is not finite must be seen.
+// In this form NaN stays NaN, because a loss that is not finite must be noticed.
 RBNN_INLINE Floats hardtanh(Floats x) {
     const Floats one = Floats{} + 1.0f, above = x > one ? one : x;
     return above < -one ? -one : above;

@@ -10,9 +10,9 @@
 namespace rbnn {
 namespace {
 
-constexpr std::size_t kRows = 256;  // of a part: its sums are floats, those of all parts double
+constexpr std::size_t kRows = 256;  // rows of a part; the sums of a part are floats, those of all parts are double
 
-// Calls part(first row, rows, sums) for parts of kRows rows and adds up what each gives: one number per channel for every one of
+// Calls part(first row, rows, sums) for parts of kRows rows and adds the results: one number per channel for each of
 // `totals`.
 template <class Part>
 void over_parts(Pixels shape, std::initializer_list<double*> totals, const Part& part) {
@@ -45,7 +45,7 @@ void batch_statistics(Pixels shape, const float* y, double* mean, double* varian
     });
     for (std::size_t c = 0; c < shape.channels; ++c) {
         const double n = static_cast<double>(shape.rows), from_pivot = mean[c] / n;
-        // Not max(…, 0): NaN must stay NaN.
+        // Not max(…, 0), because NaN must stay NaN.
         const double spread = variance[c] / n - from_pivot * from_pivot;
         variance[c] = spread < 0.0 ? 0.0 : spread;
         mean[c] = y[c] + from_pivot;

@@ -1,9 +1,9 @@
-// Where a branch ends, in training: batch norm, shortcut and hardtanh, fused.
+// The end of a branch in training: batch norm, shortcut and hardtanh, fused.
 //
 //   out = hardtanh(gamma·(y − mean)/std + beta + shortcut),   mean and std of each channel over the batch
 //
-// Tensors are dense float32 of `rows` (pixels of all images) × `channels`, a multiple of 8.  What is summed in which order
-// depends on the shape alone, not on the number of threads.
+// Tensors are dense float32 of `rows` (pixels of all images) × `channels`, a multiple of 8.  The order of all sums
+// depends only on the shape, not on the number of threads.
 #pragma once
 #include <cstddef>
 
@@ -17,23 +17,23 @@ struct Pixels {
     const Kernels& kernels;
 };
 
-// Mean and variance (that of the batch itself: divided by rows) of each channel.
+// Mean and variance of each channel.  The variance is that of the batch itself, divided by rows.
 void batch_statistics(Pixels shape, const float* y, double* mean, double* variance);
 
 // out = hardtanh(y·scale + shift + shortcut)
 void norm_add_hardtanh(Pixels shape, const float* y, const float* scale, const float* shift, const float* shortcut, float* out);
 
-// grad_sum = grad where |out| < 1, else 0: the gradient of what hardtanh was given.  Of each channel
-// sum = Σ grad_sum, product = Σ grad_sum·(y − mean).
+// grad_sum = grad if |out| < 1, otherwise 0: the gradient of the input of hardtanh.  For each channel,
+// sum = Σ grad_sum and product = Σ grad_sum·(y − mean).
 void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* out, const float* y, const float* mean,
                                 float* grad_sum, double* sum, double* product);
 
-// The same of counts (simd/training_kernels.h).  out = hardtanh(z), or with slopes prelu(z) + after, z = count·scale + shift +
-// shortcut.  The counts get their bits.
+// The same for counts (simd/training_kernels.h).  out = hardtanh(z) or, with slopes, prelu(z) + after, where
+// z = count·scale + shift + shortcut.  Sets the lowest bits of the counts.
 void counts_hardtanh(Pixels shape, std::int16_t* counts, const float* scale, const float* shift, const float* shortcut, float* out);
 void counts_prelu(Pixels shape, std::int16_t* counts, const float* scale, const float* shift, const float* shortcut,
                   const float* slope, const float* after, float* out);
-// Of each channel sum = Σ grad_z, product = Σ grad_z·(count − mean), and the gradients of slope and after.
+// For each channel, sum = Σ grad_z, product = Σ grad_z·(count − mean), and the gradients of slope and after.
 void counts_hardtanh_sums(Pixels shape, const float* grad, const std::int16_t* counts, const float* mean, double* sum,
                           double* product);
 void counts_prelu_sums(Pixels shape, const float* grad, const std::int16_t* counts, const float* mean, const float* scale,

@@ -42,7 +42,7 @@ Affine normalising(const SignConv& conv, const float* scale, const Norm& norm, c
     return made;
 }
 
-// Mean and variance of the counts, of whose images each has a sum and a sum of squares per channel.
+// Mean and variance of the counts, from the sum and the sum of squares of each image and channel.
 void average(const SignConv& conv, const std::vector<std::int64_t>& sums, const BranchStatistics& statistics) {
     const std::size_t channels = conv.out_channels;
     const double n = static_cast<double>(pixels(conv).rows);
@@ -54,7 +54,7 @@ void average(const SignConv& conv, const std::vector<std::int64_t>& sums, const 
     }
 }
 
-// grad_weight, the gradient of scale · signs, becomes that of the signs; grad_scale has one number per filter.
+// Turns grad_weight, the gradient of scale · signs, into that of the signs.  grad_scale has one number per filter.
 void split_gradient(const SignConv& conv, const float* signs, const float* scale, float* grad_weight, float* grad_scale) {
     const std::size_t n = conv.taps() * conv.in_channels;
     for (std::size_t o = 0; o < conv.out_channels; ++o) {
@@ -106,7 +106,8 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
     } else {
         counts_hardtanh_sums(pixels(conv), grad, state.counts, mean.data(), sum.data(), product.data());
     }
-    // With g the gradient of the sum, s = 1/std, y = scale·count:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y − mean))/n)
+    // With g the gradient of the sum, s = 1/std, y = scale·count:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y −
+    // mean))/n)
     const double n = static_cast<double>(pixels(conv).rows);
     std::vector<float> factor(channels), pull(channels), shift(channels);
     for (std::size_t c = 0; c < channels; ++c) {
@@ -119,8 +120,8 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
     const ImageSigns of = image_signs(conv, state);
     const auto make_gradient = image_gradients(conv, filters);
     WeightGradient weight(conv);
-    // The gradients of an image before and after its norm stay in the cache from the first use to the last.  A weight of many slabs
-    // has few parts: there the images are done first, by all threads, and the slabs afterwards.
+    // The gradients of an image before and after its norm stay in the cache from the first use to the last.  A weight
+    // with many slabs has few parts.  In that case all threads first process the images, and then the slabs.
     const bool at_once = weight.slabs() <= kFewSlabs;
     const std::unique_ptr<float[]> kept(at_once ? nullptr : new float[conv.images * values]);
     struct Scratch {
@@ -131,7 +132,7 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
         const auto room = [&](bool needed) { return std::unique_ptr<float[]>(needed ? new float[values] : nullptr); };
         return Scratch{make_gradient(), room(at_once), room(!gradients.shortcut)};
     };
-    // Writes all gradients of an image but the weight's, and returns the one that the weight's is made from.
+    // Writes all gradients of an image except the weight's, and returns the one that the weight's is computed from.
     const auto pass = [&](std::size_t i, const Scratch& own) {
         float* grad_y = own.grad_y ? own.grad_y.get() : kept.get() + i * values;
         float* grad_sum = own.grad_sum ? own.grad_sum.get() : gradients.shortcut + i * values;

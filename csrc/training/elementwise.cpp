@@ -8,8 +8,8 @@
 namespace rbnn {
 namespace {
 
-constexpr std::size_t kGrain = 1 << 14;      // values; smaller parts cost more to hand out than to compute
-constexpr float kSmallestStd = 1e-5f;        // a constant image has no scale: its gradient stays finite
+constexpr std::size_t kGrain = 1 << 14;      // values; smaller parts cost more to distribute than to compute
+constexpr float kSmallestStd = 1e-5f;        // keeps the gradient of a constant image finite
 
 void statistics(const Kernels& kernels, std::size_t n, const float* x, float* mean, float* inverse_std) {
     *mean = static_cast<float>(kernels.sum(x, n) / static_cast<double>(n));
@@ -32,10 +32,10 @@ void over_images(Shape shape, const Body& body) {
                  });
 }
 
-// Of one image.
+// The backward pass of one image.
 void standardised_backward(Shape shape, const float* grad, const float* x, float mean, float inverse_std, Tent tent, const float* added,
                            float* grad_x) {
-    // dx_i = (ĝ_i − Σĝ/n − x̂_i·Σ(ĝ x̂)/(n−1)) / std,   ĝ = grad·tent(x̂);  a clamped std does not depend on x
+    // dx_i = (ĝ_i − Σĝ/n − x̂_i·Σ(ĝ x̂)/(n−1)) / std,   ĝ = grad·tent(x̂).  A clamped std does not depend on x.
     const std::size_t n = shape.values;
     double sum, product;
     shape.kernels.training.standardised_tent(n, tent, grad, x, mean, inverse_std, grad_x, &sum, &product);

@@ -1,4 +1,4 @@
-// The elementwise work of a binary layer in training, fused: each function reads and writes every tensor once.
+// The fused elementwise work of a binary layer in training: each function reads and writes every tensor once.
 //
 // Tensors are dense float32 of `images` × `values`; the order of the values inside an image does not matter.
 #pragma once
@@ -14,7 +14,7 @@ struct Shape {
     const Kernels& kernels;
 };
 
-// out = +1 where x > 0, else −1.
+// out = +1 if x > 0, otherwise −1.
 void sign_forward(Shape shape, const float* x, float* out);
 // grad_x = grad · tent(x); grad_x may be grad.
 void sign_backward(Shape shape, const float* grad, const float* x, float* grad_x, Tent tent);
@@ -25,21 +25,21 @@ void standardised_sign_forward(Shape shape, const float* x, float* out, float* m
 void standardised_sign_backward(Shape shape, const float* grad, const float* x, const float* mean, const float* inverse_std,
                                 float* grad_x, Tent tent);
 
-// The signs of images that are worked on one by one: standardised where there is room for the statistics.
+// The signs of images that are processed one by one.  They are standardised if mean and inverse_std are not null.
 struct ImageSigns {
-    Shape image;                    // one of them
+    Shape image;                    // of one image
     const float* x;
     float *mean, *inverse_std;      // per image, or null
 
-    // Measures an image; its signs are those of x − level.
+    // Measures an image and returns its level: its signs are those of x − level.
     float level(std::size_t i) const;
-    // The gradient of an image's signs becomes that of x, and where there is something to add, plus that.
+    // Turns the gradient of an image's signs into that of x, plus `added` if that is not null.
     void backward(std::size_t i, Tent tent, const float* added, float* grad) const;
 };
 
 // out = clamp(a + b, −1, 1); out may be a.
 void add_hardtanh_forward(Shape shape, const float* a, const float* b, float* out);
-// grad_in = grad where |out| < 1, else 0: the gradient of a and of b alike.
+// grad_in = grad if |out| < 1, otherwise 0: the gradient of both a and b.
 void add_hardtanh_backward(Shape shape, const float* grad, const float* out, float* grad_in);
 
 }  // namespace rbnn

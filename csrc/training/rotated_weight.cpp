@@ -10,9 +10,9 @@
 namespace rbnn {
 namespace {
 
-constexpr std::size_t kGrain = 1 << 13;  // values; smaller parts cost more to hand out than to compute
+constexpr std::size_t kGrain = 1 << 13;  // values; smaller parts cost more to distribute than to compute
 
-// Rows of a matrix begin at whole vectors: zeros fill them up.
+// Rows of a matrix are padded with zeros to whole vectors.
 std::size_t padded(std::size_t columns) { return (columns + 7) / 8 * 8; }
 
 std::vector<float> pad(const float* matrix, std::size_t rows, std::size_t columns, bool transposed) {
@@ -23,10 +23,10 @@ std::vector<float> pad(const float* matrix, std::size_t rows, std::size_t column
     return out;
 }
 
-// Left · X · Right for the matrices X of filters.
+// Computes Left · X · Right for the matrix X of a filter.
 class Turn {
 public:
-    // Rᵀw, or backward R g.
+    // Forward Rᵀw, backward R g.
     Turn(const Rotation& rotation, const Kernels& kernels, bool backward)
         : rows_(rotation.rows), columns_(rotation.columns), kernels_(kernels),
           left_(pad(rotation.r1, rows_, rows_, !backward)), right_(pad(rotation.r2, columns_, columns_, backward)),
@@ -51,7 +51,7 @@ void over_filters(const Filters& filters, const Body& body) {
     parallel_for(filters.count, std::max<std::size_t>(kGrain / std::max<std::size_t>(filters.values, 1), 1), filters.threads, body);
 }
 
-// Values of one filter between the order in memory and that of the rotation.
+// Convert the values of one filter between the order in memory and that of the rotation.
 void from_memory(const Filters& filters, const float* memory, float* values) {
     filters.kernels.transpose(memory, filters.taps, filters.values / filters.taps, values);
 }
@@ -66,7 +66,7 @@ void statistics(const Filters& filters, const float* w, float* mean, float* inve
     const double variance = filters.kernels.training.squares(n, w, *mean) / static_cast<double>(n - 1);
     float largest = 0.0f;
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(w[i]));
-    // A constant filter leaves rounding noise of the order of eps·|mean|: standardised it would become signs.
+    // A constant filter leaves rounding noise of the order of eps·|mean|, which standardisation would turn into signs.
     const double noise = 4.0 * std::numeric_limits<float>::epsilon() * largest;
     *inverse_std = variance <= noise * noise ? 0.0f : static_cast<float>(1.0 / std::sqrt(variance));  // NaN stays NaN
 }
@@ -118,7 +118,7 @@ void rotated_weight_backward(const Filters& filters, const Rotation& rotation, c
             if (turn.empty()) {
                 std::copy_n(g, n, out);
             } else {
-                // In the order of the rotation: α g turned back, and (1 − α) g.
+                // In the order of the rotation: α g rotated back, and (1 − α) g.
                 const float alpha = rotation.alpha(f);
                 from_memory(filters, g, given.data());
                 from_memory(filters, standard.data(), total.data());

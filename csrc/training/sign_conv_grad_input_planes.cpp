@@ -1,9 +1,10 @@
-// grad_input in plain C++: lanes are pixels of a row.
+// grad_input in plain C++: the lanes are pixels of a row.
 //
-// Four output channels are a group; its table has, for a few rows of pixels, the 16 sums ±g0 ±g1 ±g2 ±g3 of the gradients
-// times their filters' scales.  For an input channel and a tap the four signs of the filters are the index.  Gradients are
-// brought into planes, one per channel, with a margin of zeros for taps that reach over the edge; results are summed up in
-// planes and brought back.  With a stride, the columns of one remainder modulo the stride are worked on together.
+// Four output channels are a group.  Its table has, for a few rows of pixels, the 16 sums ±g0 ±g1 ±g2 ±g3 of the
+// gradients times the scales of their filters.  For an input channel and a tap, the four signs of the filters are the
+// index.  Gradients are copied to planes, one per channel, with a margin of zeros for taps that extend beyond the
+// edge.  Results are summed in planes and copied back.  With a stride, the columns with the same remainder modulo the
+// stride are processed together.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -15,21 +16,21 @@
 namespace rbnn {
 namespace {
 
-constexpr std::size_t kGroups = 4;             // tabled together: tables and sums stay in the first cache
+constexpr std::size_t kGroups = 4;             // tabulated together, so that tables and sums stay in the L1 cache
 constexpr std::size_t kVectors = AddTables::kMostVectors;
-constexpr std::size_t kSumsBytes = 1 << 17;    // of input channels worked on together
+constexpr std::size_t kSumsBytes = 1 << 17;    // sums of the input channels that are processed together
 
 std::size_t vectors(const Columns& columns) { return divide_up(columns.count, kLanes); }
 
 struct Plan {
     SignConv conv;
     SignRow row;                         // of gradients
-    std::size_t rows, entry;             // rows tabled together, floats of a table's entry
-    std::vector<std::size_t> sums_at;    // where each of row.columns starts in a row of sums
+    std::size_t rows, entry;             // rows tabulated together; floats in an entry of a table
+    std::vector<std::size_t> sums_at;    // the start of each of row.columns in a row of sums
     std::size_t sum_row, sum_rows;       // length and number of the rows of sums of one channel
-    std::size_t channels;                // input channels worked on together
+    std::size_t channels;                // input channels that are processed together
     std::size_t rounds;                  // of kGroups groups
-    // Where a table's entry lies, in floats: (rounds, kernel_y, columns, in_channels, groups × taps of the columns).
+    // The offset of each table entry in floats: (rounds, kernel_y, columns, in_channels, groups × taps of the columns).
     std::vector<std::uint16_t> offsets;
     std::vector<std::size_t> offsets_at;  // by round, ky, columns
 
@@ -49,7 +50,7 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
         most = std::max(most, vectors(columns));
     }
     plan.rows = std::min(std::max<std::size_t>(kVectors / most, 1), conv.out_height());
-    // What is read beyond the last row of an entry is thrown away.
+    // What is read beyond the last row of an entry is discarded.
     plan.entry = divide_up(plan.rows * plan.row.length, kLanes) * kLanes;
     plan.sum_rows = std::max(conv.height + conv.padding_y, (divide_up(conv.out_height(), plan.rows) * plan.rows - 1) * conv.stride_y + conv.kernel_y);
     plan.channels = std::clamp(kSumsBytes / (plan.sum_rows * plan.sum_row * sizeof(float)) / kLanes * kLanes,
@@ -76,7 +77,7 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
     return plan;
 }
 
-// planes (out_channels, out_height, row) = grad · scale, zeros in the margins (which are there already).
+// planes (out_channels, out_height, row) = grad · scale.  The margins are already 0.
 void to_planes(const Plan& plan, const float* grad, const float* scale, float* planes) {
     const SignConv& conv = plan.conv;
     const std::size_t width = conv.out_width(), plane = conv.out_height() * plan.row.length;
@@ -85,7 +86,7 @@ void to_planes(const Plan& plan, const float* grad, const float* scale, float* p
                                                planes + y * plan.row.length + plan.row.left);
 }
 
-// grad_a (height, width, channels) of the channels from `first` on = sums (channels, sum_rows, sum_row).
+// grad_a (height, width, channels), for the channels from `first` on, = sums (channels, sum_rows, sum_row).
 void from_planes(const Plan& plan, const float* sums, std::size_t first, std::size_t channels, float* grad_a) {
     const SignConv& conv = plan.conv;
     for (std::size_t y = 0; y < conv.height; ++y)
@@ -98,7 +99,7 @@ void from_planes(const Plan& plan, const float* sums, std::size_t first, std::si
         }
 }
 
-// For each group the 16 sums of its four planes, from row `y` on.
+// Makes the 16 sums of the four planes of each group, from row `y` on.
 void make_tables(const Plan& plan, const float* planes, std::size_t groups, std::size_t y, float* tables) {
     const std::size_t row = plan.row.length, plane = plan.conv.out_height() * row;
     const std::size_t n = std::min(plan.rows, plan.conv.out_height() - y) * row;
@@ -107,7 +108,8 @@ void make_tables(const Plan& plan, const float* planes, std::size_t groups, std:
                                                 tables + group * kSums * plan.entry);
 }
 
-// Adds the output rows from `y` on, as one round's tables have them, to the sums of input channels first … first + channels.
+// Adds the output rows from `y` on, from the tables of one round, to the sums of input channels [first, first +
+// channels).
 void add_rows(const Plan& plan, const float* tables, std::size_t round, std::size_t y, std::size_t first,
               std::size_t channels, float* sums) {
     const SignConv& conv = plan.conv;

@@ -1,7 +1,8 @@
-// grad_input with kernels that look sums up in registers: lanes are input channels, and nothing is brought into planes.
+// grad_input with kernels that look up sums in registers: the lanes are input channels, and there are no planes.
 //
-// Four output channels are a group, its 16 sums ±g0 ±g1 ±g2 ±g3 of one pixel a table.  Tables are made a row of gradients
-// at a time and kept while rows of pixels see them: (rows held, pixels with their margins, groups, 16 sums).
+// Four output channels are a group, and its 16 sums ±g0 ±g1 ±g2 ±g3 for one pixel are a table.  Tables are made for
+// one row of gradients at a time and kept while rows of pixels need them: (rows held, pixels with their margins,
+// groups, 16 sums).
 #include <memory>
 
 #include "training/sign_columns.h"

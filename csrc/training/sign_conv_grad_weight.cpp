@@ -1,12 +1,12 @@
-// grad_weight: lanes are output channels.
+// grad_weight: the lanes are output channels.
 //
-// Four pixels of an output row are a group, up to eight groups a block.  The table of a group has the sum over each of the 16
-// subsets of its pixels, for a slab of output channels.  A tap sees the bits of a channel under the group's pixels: these
-// are the index.  Padding has bit 0 and adds nothing, so with a = 2·bit − 1 inside the picture
+// Four pixels of an output row are a group, and up to eight groups are a block.  The table of a group has the sum over
+// each of the 16 subsets of its pixels, for a slab of output channels.  The index is the bits of a channel that a tap
+// sees at the pixels of the group.  Padding has bit 0 and adds nothing, so with a = 2·bit − 1 inside the image
 //
 //   grad_w = 2 Σ_{bit} grad − Σ_{inside} grad
 //
-// and the last sum is that of one more channel, whose bits are 1 wherever there is a picture.
+// and the last sum is that of an additional channel, whose bits are 1 inside the image.
 #include <algorithm>
 #include <cstring>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kBlockGroups = 8;
 constexpr std::size_t kSlabInputs = 64, kSlabOutputs = 32;
-constexpr std::size_t kTasks = 16;  // at least so many where the images allow it, for as many threads
+constexpr std::size_t kTasks = 16;  // the least number of tasks, and so of threads, if there are enough images
 
 using Run = WeightGradient::Run;
 using Block = WeightGradient::Block;
@@ -37,7 +37,8 @@ std::vector<Block> make_blocks(const SignConv& conv) {
     return blocks;
 }
 
-// index[c]: the bits of channel c under the block's pixels, as this tap sees them; then those of the picture itself.
+// index[c] has the bits of channel c that this tap sees at the pixels of the block.  The last entry is for the
+// additional channel.
 void make_index(const SignConv& conv, const Block& block, const Word* planes, const Word* inside, std::size_t ky, std::size_t kx,
                 std::size_t first, std::size_t count, std::uint32_t* index) {
     std::memset(index, 0, (count + 1) * sizeof *index);

@@ -1,7 +1,7 @@
-// The gradient for the weight of a convolution of signs (sign_conv.h), summed up image by image.
+// The gradient of the weight of a convolution of signs (sign_conv.h), summed image by image.
 //
-// The weight is cut into slabs and the images into parts.  Each slab has sums of its own for each part, so that threads share
-// nothing.  What is summed in which order depends on the shape alone.
+// The weight is split into slabs and the images into parts.  Each slab has its own sums for each part, so that threads
+// share nothing.  The order of all sums depends only on the shape.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -13,7 +13,7 @@ namespace rbnn {
 
 class WeightGradient {
 public:
-    // Groups of four pixels side by side in one output row: `count` from group `first`, at place `at` of the block.
+    // Adjacent groups of four pixels in one output row: `count` groups from `first` on, at place `at` of the block.
     struct Run {
         std::size_t row, first, count, at;
     };
@@ -27,12 +27,12 @@ public:
 
     std::size_t slabs() const { return slabs_.size(); }
     std::size_t parts() const { return parts_; }
-    // Those of a part come before the first one of the next part.
+    // The images of a part end before the first image of the next part.
     std::size_t first_image(std::size_t part) const { return conv.images * part / parts_; }
 
     // Adds one image of a part.  Threads must not share a slab and a part.
     void add(std::size_t slab, std::size_t part, const float* grad, const Word* planes);
-    // Adds all images, by the threads of the convolution.
+    // Adds all images, with the threads of the convolution.
     void add_images(const float* grad, const Word* planes);
     // The gradient in the order of SignFilters::positive.
     void write(float* grad_weight) const;
@@ -46,7 +46,7 @@ private:
 
     const SignConv& conv;
     std::vector<Block> blocks_;
-    std::vector<Word> inside_;             // for each column modulo the stride the columns that lie in the image
+    std::vector<Word> inside_;             // for each column modulo the stride, the columns inside the image
     std::vector<Slab> slabs_;
     std::size_t parts_ = 1;
     std::vector<std::vector<Line>> sums_;  // (slabs, parts), each (taps, inputs + 1, outputs)

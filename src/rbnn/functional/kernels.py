@@ -1,12 +1,12 @@
-"""Every torch operator that the compiled part brings to training: ``torch.ops.rbnn``.
+"""The torch operators of the compiled training kernels: ``torch.ops.rbnn``.
 
-As operators they are known to torch.compile, which puts them into its graph as they are: each has a function that gives
-the shapes of its results alone, and its gradient, an operator too.  On a CPU, in float32 and in dense memory the fused
-kernels of ``rbnn._core`` work on the tensors' own memory; elsewhere plain torch computes the same, where an operator
-can be asked at all.
+Because they are operators, torch.compile keeps them in its graph.  Each has a function that returns only the shapes of
+its results, and a gradient, which is also an operator.  On a CPU, for dense float32 tensors, the fused kernels of
+``rbnn._core`` work on the memory of the tensors.  For other tensors, plain torch computes the same, if the operator
+supports them at all.
 
-A tent, ``d sign/dx = max(peak − slope·|x|, 0) (1 − tanh²(steepness·x))`` where ``|x| ≤ support``, is a tensor of its
-four numbers.
+A tent, ``d sign/dx = max(peak − slope·|x|, 0) (1 − tanh²(steepness·x))`` for ``|x| ≤ support``, is a tensor with four
+numbers.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ _library = torch.library.Library("rbnn", "DEF")  # type: ignore[no-untyped-call]
 
 
 class _Operator:
-    """An operator of ``torch.ops.rbnn``.  In eager mode its function is called as it is, by an autograd function where
-    it has a gradient: the way over torch's dispatcher takes several times as long."""
+    """An operator of ``torch.ops.rbnn``.  In eager mode its function is called directly, through an autograd function
+    if it has a gradient, because torch's dispatcher takes several times as long."""
 
     def __init__(self, name: str, function: Function) -> None:
         self.overload = getattr(torch.ops.rbnn, name).default
@@ -46,8 +46,8 @@ _IN_A_SCHEMA = {Tensor: "Tensor", Tensor | None: "Tensor?", Pair: "int[2]", bool
 
 
 def _operator(shapes: Function) -> Callable[[Function], _Operator]:
-    """Registers a function as the operator of its name, its schema made from the annotations; ``shapes`` gives empty
-    results.  (``torch.library.infer_schema`` is not in every torch, and knows no pairs.)"""
+    """Register a function as the operator with its name and with a schema from its annotations.  ``shapes`` returns
+    empty results.  (``torch.library.infer_schema`` is not in every torch, and does not support pairs.)"""
 
     def register(function: Function) -> _Operator:
         name, types = function.__name__.lstrip("_"), get_type_hints(function)
@@ -62,13 +62,13 @@ def _operator(shapes: Function) -> Callable[[Function], _Operator]:
 
 
 def _differentiable(operator: _Operator, keep: Function, backward: Function) -> None:
-    """``keep(ctx, inputs, output)`` notes what ``backward(ctx, *grads)`` wants to know."""
+    """``keep(ctx, inputs, output)`` saves what ``backward(ctx, *grads)`` needs."""
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         keep(ctx, inputs, output)
-        ctx.set_materialize_grads(isinstance(output, Tensor))  # results beside the first have no gradient
+        ctx.set_materialize_grads(isinstance(output, Tensor))  # only the first result has a gradient
 
-    def forward(ctx: Any, *args: Any) -> Any:  # not with a setup_context: torch would look at signatures in each call
+    def forward(ctx: Any, *args: Any) -> Any:  # no setup_context: torch would inspect signatures in each call
         output = operator.function(*args)
         setup(ctx, args, output)
         return output
@@ -78,7 +78,7 @@ def _differentiable(operator: _Operator, keep: Function, backward: Function) -> 
     torch.library.register_autograd(operator.overload, backward, setup_context=setup, lib=_library)
 
 
-# Memory as the kernels see it.
+# The memory of tensors, for the kernels.
 
 
 def _single(t: Tensor) -> bool:
@@ -86,7 +86,7 @@ def _single(t: Tensor) -> bool:
 
 
 def fusable(*tensors: Tensor) -> bool:
-    """Float32 on the CPU, at least one dimension beside the batch, dense, all in one memory order."""
+    """Whether all are dense float32 tensors on the CPU in the same memory order, with a dimension besides the batch."""
     first = tensors[0]
     return all(
         _single(t)
@@ -99,23 +99,23 @@ def fusable(*tensors: Tensor) -> bool:
 
 
 def channels_last(t: Tensor) -> bool:
-    """Pictures in float32 on the CPU, each pixel's channels side by side."""
+    """Whether it is float32 images on the CPU, with the channels last in memory."""
     return _single(t) and t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last)
 
 
 def _run(kernel: Function, *args: Any) -> None:
-    """Calls a function of ``rbnn._core`` on the tensors' own memory."""
+    """Call a function of ``rbnn._core`` on the memory of the tensors."""
     kernel(*map(_memory, args), torch.get_num_threads())
 
 
 def _memory(arg: Any) -> Any:
-    """By a capsule: that is ten times as fast as a NumPy array, and after ``.numpy()`` torch could not resize a
-    parameter's memory any more, as FSDP does between its uses."""
+    """A capsule, which is ten times as fast as a NumPy array.  After ``.numpy()``, torch could no longer resize the
+    memory of a parameter, as FSDP does between its uses."""
     return torch.to_dlpack(arg) if isinstance(arg, Tensor) else arg  # type: ignore[attr-defined]
 
 
 def _pictures(x: Tensor) -> Tensor:
-    """``x`` with the channels last, where that is not its order by a copy."""
+    """``x`` with the channels last in memory, copied if it has another order."""
     return x.contiguous(memory_format=torch.channels_last)
 
 
@@ -157,7 +157,7 @@ _differentiable(
 )
 
 
-# sign((x − mean)/std), mean and std of each image.
+# sign((x − mean)/std), with the mean and std of each image.
 
 
 @_operator(lambda grad, x, *rest: torch.empty_like(x))
@@ -169,7 +169,7 @@ def _standardised_sign_backward(grad: Tensor, x: Tensor, mean: Tensor, inverse_s
 
 @_operator(lambda x, *tent: (torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])))
 def standardised_tent_sign(x: Tensor, tent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The signs, mean and 1/std; for tensors that are ``fusable`` alone."""
+    """The signs, mean and 1/std.  Only for tensors that are ``fusable``."""
     out, mean, inverse_std = torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])
     _run(_core.standardised_sign_forward, x, out, mean, inverse_std)
     return out, mean, inverse_std
@@ -182,7 +182,7 @@ _differentiable(
 )
 
 
-# The values whose signs are binary weights: filters, standardised, and mixed with what a rotation makes of them.
+# The values whose signs are binary weights: standardised filters, mixed with their rotated values.
 
 
 @_operator(lambda grad, w, r1, r2, beta, *rest: (torch.empty_like(w), w.new_empty(0 if beta is None else w.shape[0])))
@@ -208,7 +208,8 @@ def _rotated_weight_shapes(w: Tensor, r1: Tensor | None, *rest: Any) -> tuple[Te
 def rotated_weight(
     w: Tensor, r1: Tensor | None, r2: Tensor | None, beta: Tensor | None, rotated_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """w̃; Rᵀŵ; mean and 1/std of each filter.  For tensors that are ``fusable`` alone, filters of two values or more."""
+    """w̃; Rᵀŵ; mean and 1/std of each filter.  Only for tensors that are ``fusable``, with two or more values per
+    filter."""
     mixed, turned, statistics = _rotated_weight_shapes(w, r1)
     _run(_core.rotated_weight, w, _dense(r1), _dense(r2), _dense(beta), mixed, turned, statistics)
     return mixed, turned, statistics
@@ -321,7 +322,7 @@ def _norm_add_hardtanh_backward(
 
 @_operator(lambda y, *rest: (torch.empty_like(y), *(y.new_empty(y.shape[1], dtype=torch.float64) for _ in range(3))))
 def norm_add_hardtanh(y: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor, eps: float) -> Four:
-    """The output; of each channel mean, variance and 1/std, in double."""
+    """The output; mean, variance and 1/std of each channel, in double."""
     out = torch.empty_like(y)
     mean, variance = (torch.empty(y.shape[1], dtype=torch.float64) for _ in range(2))
     _run(_core.batch_statistics, y, mean, variance)
@@ -392,7 +393,8 @@ def sign_conv(
     x: Tensor, signs: Tensor, scale: Tensor | None, soft: Tensor | None, stride: Pair, padding: Pair,
     standardised: bool, tent: Tensor,
 ) -> Four:  # fmt: skip
-    """The output; the bits of x, its mean and 1/std.  For what ``sign_conv_possible`` allows alone, x channels last."""
+    """The output; the bits of x, its mean and 1/std.  Only for what ``sign_conv_possible`` allows, with the channels of
+    x last."""
     out, planes, mean, inverse_std = _sign_conv_shapes(x, signs, scale, soft, stride, padding, standardised, tent)
     _run(_core.sign_conv_forward, x, _pictures(signs), _dense(scale), stride, padding, out, planes, mean, inverse_std)
     return out, planes, mean, inverse_std
@@ -423,7 +425,7 @@ def _sign_conv_backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None,
 _differentiable(sign_conv, _keep_sign_conv, _sign_conv_backward)
 
 
-# A whole branch in training, end(norm(scale · (signs ⊛ sign(x))) + shortcut): the end is hardtanh, or with slopes
+# A whole branch in training, end(norm(scale · (signs ⊛ sign(x))) + shortcut).  The end is hardtanh or, with slopes,
 # prelu(· + before) + after.
 
 
@@ -444,8 +446,8 @@ def _branch_gradients(x: Tensor, signs: Tensor, x_is_shortcut: bool, out: Tensor
 
 
 def _branch(x: Tensor, signs: Tensor, scale: Tensor | None, *rest: Any) -> tuple[Any, ...]:
-    """A branch as the kernels take it: stride, padding, weight, bias, eps, slope, before, after, shortcut, counts,
-    planes, out and of_images follow."""
+    """The arguments of a branch for the kernels: after these follow stride, padding, weight, bias, eps, slope, before,
+    after, shortcut, counts, planes, out and of_images."""
     return tuple(map(_memory, (x, _pictures(signs), _dense(scale), *rest)))
 
 
@@ -456,8 +458,9 @@ def _branch_backward(
     stride: Pair, padding: Pair, tent: Tensor, eps: float, out: Tensor, counts: Tensor, planes: Tensor,
     of_images: Tensor, of_counts: Tensor,
 ) -> Four:  # fmt: skip
-    """Gradients of x, shortcut and signs (or, not ``split``, of scale · signs); of each filter's scale, weight and bias
-    of the norm, slope and after.  That of ``before`` is the bias's.  The shortcut is asked for with slopes alone."""
+    """Gradients of x, shortcut and signs (or, without ``split``, of scale · signs); of the scale of each filter, weight
+    and bias of the norm, slope and after.  The gradient of ``before`` is that of the bias.  The shortcut is needed only
+    with slopes."""
     grads = grad_x, grad_shortcut, grad_signs, numbers = _branch_gradients(x, signs, x_is_shortcut, out)
     grad = _pictures(grad)
     seen = grad if slope is None else x if shortcut is None else shortcut
@@ -477,9 +480,9 @@ def branch(
     shortcut: Tensor | None, slope: Tensor | None, before: Tensor | None, after: Tensor | None, stride: Pair,
     padding: Pair, standardised: bool, tent: Tensor, eps: float,
 ) -> Five:  # fmt: skip
-    """The output; the whole numbers before the norm, the bits of x, its mean and 1/std; mean and variance of the
-    numbers.  Without a shortcut x itself is it.  For what ``branch_possible`` allows alone, x and shortcut channels
-    last."""
+    """The output; the integers before the norm; the bits of x, its mean and 1/std; mean and variance of the integers.
+    Without a shortcut, x itself is the shortcut.  Only for what ``branch_possible`` allows, with the channels of x and
+    shortcut last."""
     made = out, counts, planes, of_images, of_counts = _branch_results(x, signs, stride, padding, standardised)
     given = _branch(
         x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, x if shortcut is None else shortcut,
@@ -506,7 +509,7 @@ def evaluated_branch(
 def _keep_branch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, signs, scale, soft, weight, bias, shortcut, *end, ctx.stride, ctx.padding, _, tent, ctx.eps = inputs
     ctx.soft, ctx.x_is_shortcut = soft is not None, shortcut is None
-    seen = None if end[0] is None else shortcut  # hardtanh's gradient follows from what it gave
+    seen = None if end[0] is None else shortcut  # the gradient of hardtanh follows from its output
     ctx.save_for_backward(x, signs, scale, weight, bias, tent, seen, *end, *output)
 
 
