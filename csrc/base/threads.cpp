@@ -51,7 +51,8 @@ public:
         busy_.store(threads - 1, std::memory_order_relaxed);
         {
             std::lock_guard<std::mutex> lock(mutex_);  // no worker may fall asleep between its check and the wake-up
-            round_.store({round_.load().number + 1, static_cast<std::uint32_t>(threads - 1)}, std::memory_order_release);
+            const auto helpers = static_cast<std::uint32_t>(threads - 1);
+            round_.store({round_.load().number + 1, helpers}, std::memory_order_release);
         }
         wake_.notify_all();
         take_parts(part, parts);

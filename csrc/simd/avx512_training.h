@@ -25,7 +25,8 @@ void pack_row(const PackRow& row) {
                     const std::size_t at = (column - row.padding) * row.channels + c;
                     const __m512 x = _mm512_maskz_loadu_ps(inside, row.x + at);
                     const __mmask16 above = _mm512_cmp_ps_mask(x, level, _CMP_GT_OQ) & inside;
-                    const __m512i bit = _mm512_set1_epi32(static_cast<int>(std::uint32_t{1} << column / row.stride % 32));
+                    const std::uint32_t place = std::uint32_t{1} << column / row.stride % 32;
+                    const __m512i bit = _mm512_set1_epi32(static_cast<int>(place));
                     half[h] = _mm512_mask_or_epi32(half[h], above, half[h], bit);
                     __builtin_memcpy(pixels + (column - row.padding) * pixel + c / 8, &above, channels / 8);
                 }
@@ -44,19 +45,26 @@ void pack_row(const PackRow& row) {
 // A vector has four groups.  In each, `low` has the sums ±g0 ±g1 and `high` the sums ±g2 ±g3.  Each lane of a table is
 // the sum of one of each.
 void table_pixels(const float* grad, const float* scale, std::size_t n, std::size_t channels, float* tables) {
-    const __m512 first = _mm512_broadcast_f32x4(_mm_setr_ps(-1, 1, -1, 1)), second = _mm512_broadcast_f32x4(_mm_setr_ps(-1, -1, 1, 1));
+    const __m512 first = _mm512_broadcast_f32x4(_mm_setr_ps(-1, 1, -1, 1));
+    const __m512 second = _mm512_broadcast_f32x4(_mm_setr_ps(-1, -1, 1, 1));
     const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    const __m512i groups = _mm512_slli_epi32(lanes, 2);
     alignas(64) float low[kFloats];
     for (std::size_t pixel = 0; pixel < n; ++pixel, grad += channels)
         for (std::size_t c = 0; c < channels; c += kFloats) {
             const std::size_t count = least(kFloats, channels - c);
             const auto inside = static_cast<__mmask16>((1u << count) - 1);
-            const __m512 g = _mm512_mul_ps(_mm512_maskz_loadu_ps(inside, grad + c), _mm512_maskz_loadu_ps(inside, scale + c));
-            _mm512_store_ps(low, _mm512_fmadd_ps(_mm512_permute_ps(g, 0x00), first, _mm512_mul_ps(_mm512_permute_ps(g, 0x55), second)));
-            const __m512 high = _mm512_fmadd_ps(_mm512_permute_ps(g, 0xAA), first, _mm512_mul_ps(_mm512_permute_ps(g, 0xFF), second));
+            const __m512 given = _mm512_maskz_loadu_ps(inside, grad + c), factor = _mm512_maskz_loadu_ps(inside, scale + c);
+            const __m512 g = _mm512_mul_ps(given, factor);
+            const auto sums = [&](__m512 a, __m512 b) { return _mm512_fmadd_ps(a, first, _mm512_mul_ps(b, second)); };
+            // Value i of each group, in all four lanes of the group.
+            const auto each = [&](int i) { return _mm512_permutexvar_ps(_mm512_add_epi32(groups, _mm512_set1_epi32(i)), g); };
+            _mm512_store_ps(low, sums(each(0), each(1)));
+            const __m512 high = sums(each(2), each(3));
             for (std::size_t at = 0; at < count; at += 4, tables += kFloats) {
                 const __m512i group = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(at)));
-                _mm512_store_ps(tables, _mm512_add_ps(_mm512_broadcast_f32x4(_mm_load_ps(low + at)), _mm512_permutexvar_ps(group, high)));
+                const __m512 lower = _mm512_broadcast_f32x4(_mm_load_ps(low + at));
+                _mm512_store_ps(tables, _mm512_add_ps(lower, _mm512_permutexvar_ps(group, high)));
             }
         }
 }
@@ -77,11 +85,14 @@ inline void look_up_tile(const LookUpRow& row, std::size_t pixel, std::size_t ch
             for (std::size_t v = 0; v < kVectors; ++v) at[v] = _mm512_loadu_si512(index + v * kFloats);
             for (std::size_t p = 0; p < kPixels; ++p) {
                 __m512 sixteen = _mm512_load_ps(tables + p * table);
+#if defined(__AVX512F__)  // emulated vectors are not in a register
                 if (kVectors > 1) asm("" : "+v"(sixteen));  // otherwise compilers load it again for each look-up
+#endif
                 for (std::size_t v = 0; v < kVectors; ++v) {
                     const __m512 found = _mm512_permutexvar_ps(at[v], sixteen);
                     // Both compute the sum.  If additions and products have separate units, both units are busy.
-                    sums[p][v] = (p + v) % 2 ? _mm512_fmadd_ps(found, one, sums[p][v]) : _mm512_add_ps(sums[p][v], found);
+                    __m512& sum = sums[p][v];
+                    sum = (p + v) % 2 ? _mm512_fmadd_ps(found, one, sum) : _mm512_add_ps(sum, found);
                 }
             }
         }
@@ -106,8 +117,8 @@ void look_up_row(const LookUpRow& row) {
     for (; pixel < row.pixels; ++pixel) look_up_pixels<1>(row, pixel);
 }
 
-void look_up_subsets(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index, std::size_t count,
-                     float* sums) {
+void look_up_subsets(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index,
+                     std::size_t count, float* sums) {
     switch (outputs) {
         case 32: return look_up_vectors<Vector, 2>(groups, table, index, count, sums);
         case 16: return look_up_vectors<Vector, 1>(groups, table, index, count, sums);

@@ -19,7 +19,8 @@ Pixels pixels(const SignConv& conv) {
 }
 
 ImageSigns image_signs(const SignConv& conv, const BranchState& state) {
-    return {{1, conv.in_values(), 1, conv.kernels}, state.x, state.statistics.image_mean, state.statistics.image_inverse_std};
+    const BranchStatistics& of = state.statistics;
+    return {{1, conv.in_values(), 1, conv.kernels}, state.x, of.image_mean, of.image_inverse_std};
 }
 
 // norm(y) + before = y·factor + shift
@@ -27,9 +28,12 @@ struct Affine {
     std::vector<float> factor, shift;
 };
 
-double inverse_std(double scale, double variance, double eps) { return 1.0 / std::sqrt(scale * scale * variance + eps); }
+double inverse_std(double scale, double variance, double eps) {
+    return 1.0 / std::sqrt(scale * scale * variance + eps);
+}
 
-Affine normalising(const SignConv& conv, const float* scale, const Norm& norm, const BranchEnd& end, const BranchStatistics& of) {
+Affine normalising(const SignConv& conv, const float* scale, const Norm& norm, const BranchEnd& end,
+                   const BranchStatistics& of) {
     Affine made{std::vector<float>(conv.out_channels), std::vector<float>(conv.out_channels)};
     for (std::size_t c = 0; c < conv.out_channels; ++c) {
         const double mean = norm.running_mean ? norm.running_mean[c] : scale[c] * of.mean[c];
@@ -48,14 +52,16 @@ void average(const SignConv& conv, const std::vector<std::int64_t>& sums, const 
     const double n = static_cast<double>(pixels(conv).rows);
     for (std::size_t c = 0; c < channels; ++c) {
         std::int64_t sum = 0, square = 0;
-        for (std::size_t i = 0; i < conv.images; ++i) sum += sums[i * 2 * channels + c], square += sums[(i * 2 + 1) * channels + c];
+        for (std::size_t i = 0; i < conv.images; ++i)
+            sum += sums[i * 2 * channels + c], square += sums[(i * 2 + 1) * channels + c];
         const double mean = static_cast<double>(sum) / n, spread = static_cast<double>(square) / n - mean * mean;
         statistics.mean[c] = mean, statistics.variance[c] = spread > 0.0 ? spread : 0.0;
     }
 }
 
 // Turns grad_weight, the gradient of scale · signs, into that of the signs.  grad_scale has one number per filter.
-void split_gradient(const SignConv& conv, const float* signs, const float* scale, float* grad_weight, float* grad_scale) {
+void split_gradient(const SignConv& conv, const float* signs, const float* scale, float* grad_weight,
+                    float* grad_scale) {
     const std::size_t n = conv.taps() * conv.in_channels;
     for (std::size_t o = 0; o < conv.out_channels; ++o) {
         float* of_filter = grad_weight + o * n;
@@ -66,8 +72,8 @@ void split_gradient(const SignConv& conv, const float* signs, const float* scale
 
 }  // namespace
 
-void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
-                    const BranchState& state) {
+void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm,
+                    const BranchEnd& end, const BranchState& state) {
     const std::vector<float> ones(conv.out_channels, 1.0f);
     const SignFilters filters(conv, signs, ones.data());
     const BranchStatistics& statistics = state.statistics;
@@ -77,22 +83,24 @@ void branch_forward(const SignConv& conv, const float* signs, const float* scale
     std::vector<std::int64_t> sums(conv.images * 2 * channels);
     sign_conv_forward(conv, filters, state.x, level, state.planes, nullptr, [&](std::size_t i, const float* y) {
         std::int64_t* sum = sums.data() + i * 2 * channels;
-        conv.kernels.training.counts.rows(positions, channels, conv.taps() * conv.in_channels, y, state.counts + i * conv.out_values(),
-                                          sum, sum + channels);
+        conv.kernels.training.counts.rows(positions, channels, conv.taps() * conv.in_channels, y,
+                                          state.counts + i * conv.out_values(), sum, sum + channels);
     });
     if (!norm.running_mean) average(conv, sums, statistics);
     const Affine affine = normalising(conv, scale, norm, end, statistics);
     const float *factor = affine.factor.data(), *shift = affine.shift.data();
     if (end.slope) {
         const std::vector<float> zeros(end.after ? 0 : channels, 0.0f);
-        counts_prelu(pixels(conv), state.counts, factor, shift, state.shortcut, end.slope, end.after ? end.after : zeros.data(), state.out);
+        const float* after = end.after ? end.after : zeros.data();
+        counts_prelu(pixels(conv), state.counts, factor, shift, state.shortcut, end.slope, after, state.out);
     } else {
         counts_hardtanh(pixels(conv), state.counts, factor, shift, state.shortcut, state.out);
     }
 }
 
-void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
-                     const BranchState& state, Tent tent, const float* grad, const BranchGradients& gradients) {
+void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm,
+                     const BranchEnd& end, const BranchState& state, Tent tent, const float* grad,
+                     const BranchGradients& gradients) {
     const std::size_t channels = conv.out_channels, values = conv.out_values();
     const BranchStatistics& statistics = state.statistics;
     const std::vector<float> mean(statistics.mean, statistics.mean + channels), flat(channels, 0.0f);
@@ -100,19 +108,20 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
     if (end.slope) {
         const Affine affine = normalising(conv, scale, norm, end, statistics);
         std::vector<double> slope(channels), after(channels);
-        counts_prelu_sums(pixels(conv), grad, state.counts, mean.data(), affine.factor.data(), affine.shift.data(), state.shortcut,
-                          end.slope, sum.data(), product.data(), slope.data(), after.data());
+        counts_prelu_sums(pixels(conv), grad, state.counts, mean.data(), affine.factor.data(), affine.shift.data(),
+                          state.shortcut, end.slope, sum.data(), product.data(), slope.data(), after.data());
         std::copy(slope.begin(), slope.end(), gradients.slope), std::copy(after.begin(), after.end(), gradients.after);
     } else {
         counts_hardtanh_sums(pixels(conv), grad, state.counts, mean.data(), sum.data(), product.data());
     }
-    // With g the gradient of the sum, s = 1/std, y = scale·count:  dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y −
-    // mean))/n)
+    // With g the gradient of the sum, s = 1/std, y = scale·count:
+    //   dy = γ s (g − Σg/n − (y − mean) s² Σ(g (y − mean))/n)
     const double n = static_cast<double>(pixels(conv).rows);
     std::vector<float> factor(channels), pull(channels), shift(channels);
     for (std::size_t c = 0; c < channels; ++c) {
-        const double s = inverse_std(scale[c], statistics.variance[c], norm.eps), slope = norm.weight[c] * s, own = scale[c];
-        gradients.norm_weight[c] = static_cast<float>(own * product[c] * s), gradients.norm_bias[c] = static_cast<float>(sum[c]);
+        const double own = scale[c], s = inverse_std(own, statistics.variance[c], norm.eps), slope = norm.weight[c] * s;
+        gradients.norm_weight[c] = static_cast<float>(own * product[c] * s);
+        gradients.norm_bias[c] = static_cast<float>(sum[c]);
         factor[c] = static_cast<float>(slope), shift[c] = static_cast<float>(-slope * sum[c] / n);
         pull[c] = static_cast<float>(-slope * s * s * own * own * product[c] / n);
     }
@@ -121,8 +130,9 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
     const auto make_gradient = image_gradients(conv, filters);
     WeightGradient weight(conv);
     // The gradients of an image before and after its norm stay in the cache from the first use to the last.  A weight
-    // with many slabs has few parts.  In that case all threads first process the images, and then the slabs.
-    const bool at_once = weight.slabs() <= kFewSlabs;
+    // with many slabs has few parts, and many threads want more of them.  In these cases all threads first process the
+    // images, and then the slabs.  The sums are the same.
+    const bool at_once = weight.slabs() <= kFewSlabs && static_cast<std::size_t>(conv.threads) <= weight.parts();
     const std::unique_ptr<float[]> kept(at_once ? nullptr : new float[conv.images * values]);
     struct Scratch {
         ImageGradient gradient;
@@ -138,8 +148,8 @@ void branch_backward(const SignConv& conv, const float* signs, const float* scal
         float* grad_sum = own.grad_sum ? own.grad_sum.get() : gradients.shortcut + i * values;
         float* grad_x = gradients.x + i * conv.in_values();
         conv.kernels.training.counts.grad(values / channels, channels, grad + i * values, state.counts + i * values,
-                                          end.slope ? end.slope : flat.data(), mean.data(), factor.data(), pull.data(), shift.data(),
-                                          grad_sum, grad_y);
+                                          end.slope ? end.slope : flat.data(), mean.data(), factor.data(), pull.data(),
+                                          shift.data(), grad_sum, grad_y);
         own.gradient(grad_y, grad_x);
         of.backward(i, tent, own.grad_sum.get(), grad_x);
         return grad_y;

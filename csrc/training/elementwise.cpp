@@ -33,15 +33,16 @@ void over_images(Shape shape, const Body& body) {
 }
 
 // The backward pass of one image.
-void standardised_backward(Shape shape, const float* grad, const float* x, float mean, float inverse_std, Tent tent, const float* added,
-                           float* grad_x) {
+void standardised_backward(Shape shape, const float* grad, const float* x, float mean, float inverse_std, Tent tent,
+                           const float* added, float* grad_x) {
     // dx_i = (ĝ_i − Σĝ/n − x̂_i·Σ(ĝ x̂)/(n−1)) / std,   ĝ = grad·tent(x̂).  A clamped std does not depend on x.
     const std::size_t n = shape.values;
     double sum, product;
     shape.kernels.training.standardised_tent(n, tent, grad, x, mean, inverse_std, grad_x, &sum, &product);
     if (inverse_std >= 1.0f / kSmallestStd) product = 0.0;
     const double pull = product / static_cast<double>(std::max<std::size_t>(n, 2) - 1);
-    shape.kernels.training.standardised_finish(n, x, mean, inverse_std, static_cast<float>(sum / static_cast<double>(n)),
+    const double shift = sum / static_cast<double>(n);
+    shape.kernels.training.standardised_finish(n, x, mean, inverse_std, static_cast<float>(shift),
                                                static_cast<float>(pull), added, grad_x);
 }
 
@@ -52,7 +53,9 @@ void sign_forward(Shape shape, const float* x, float* out) {
 }
 
 void sign_backward(Shape shape, const float* grad, const float* x, float* grad_x, Tent tent) {
-    over_values(shape, [&](std::size_t at, std::size_t n) { shape.kernels.training.tent(n, tent, grad + at, x + at, grad_x + at); });
+    over_values(shape, [&](std::size_t at, std::size_t n) {
+        shape.kernels.training.tent(n, tent, grad + at, x + at, grad_x + at);
+    });
 }
 
 void standardised_sign_forward(Shape shape, const float* x, float* out, float* mean, float* inverse_std) {
@@ -62,8 +65,8 @@ void standardised_sign_forward(Shape shape, const float* x, float* out, float* m
     });
 }
 
-void standardised_sign_backward(Shape shape, const float* grad, const float* x, const float* mean, const float* inverse_std,
-                                float* grad_x, Tent tent) {
+void standardised_sign_backward(Shape shape, const float* grad, const float* x, const float* mean,
+                                const float* inverse_std, float* grad_x, Tent tent) {
     over_images(shape, [&](std::size_t image, std::size_t at) {
         standardised_backward(shape, grad + at, x + at, mean[image], inverse_std[image], tent, nullptr, grad_x + at);
     });
@@ -83,11 +86,15 @@ void ImageSigns::backward(std::size_t i, Tent tent, const float* added, float* g
 }
 
 void add_hardtanh_forward(Shape shape, const float* a, const float* b, float* out) {
-    over_values(shape, [&](std::size_t at, std::size_t n) { shape.kernels.training.add_hardtanh(n, a + at, b + at, out + at); });
+    over_values(shape, [&](std::size_t at, std::size_t n) {
+        shape.kernels.training.add_hardtanh(n, a + at, b + at, out + at);
+    });
 }
 
 void add_hardtanh_backward(Shape shape, const float* grad, const float* out, float* grad_in) {
-    over_values(shape, [&](std::size_t at, std::size_t n) { shape.kernels.training.hardtanh_grad(n, grad + at, out + at, grad_in + at); });
+    over_values(shape, [&](std::size_t at, std::size_t n) {
+        shape.kernels.training.hardtanh_grad(n, grad + at, out + at, grad_in + at);
+    });
 }
 
 }  // namespace rbnn

@@ -22,8 +22,8 @@ void sign_backward(Shape shape, const float* grad, const float* x, float* grad_x
 // Per image: mean (summed in double, rounded to float) and 1 / unbiased standard deviation; out = sign(x − mean).
 void standardised_sign_forward(Shape shape, const float* x, float* out, float* mean, float* inverse_std);
 // grad_x through the tent at x̂ = (x − mean)·inverse_std and through the standardisation; grad_x may be grad.
-void standardised_sign_backward(Shape shape, const float* grad, const float* x, const float* mean, const float* inverse_std,
-                                float* grad_x, Tent tent);
+void standardised_sign_backward(Shape shape, const float* grad, const float* x, const float* mean,
+                                const float* inverse_std, float* grad_x, Tent tent);
 
 // The signs of images that are processed one by one.  They are standardised if mean and inverse_std are not null.
 struct ImageSigns {
