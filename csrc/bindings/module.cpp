@@ -108,7 +108,8 @@ using Answers = nb::typed<nb::list, Answer>;
 
 // Writes the outputs of `count` images to `outs`, or throws.
 template <class Values>
-void run_into(const rbnn::Program& program, const Values& values, std::size_t count, const std::vector<float*>& outs, int threads) {
+void run_into(const rbnn::Program& program, const Values& values, std::size_t count, const std::vector<float*>& outs,
+              int threads) {
     rbnn::Outcome outcome;
     std::string overflow;
     {
@@ -125,7 +126,8 @@ void run_into(const rbnn::Program& program, const Values& values, std::size_t co
         throw rbnn::Invalid("the network's answer is not finite: its numbers are too large");
 }
 
-// The common call: one input that the engine takes as it is, one output of at most `most_bytes`.  None if something is different.
+// The common call: one input that the engine takes as it is, one output of at most `most_bytes`.  None if something is
+// different.
 nb::object run_one(const rbnn::Program& program, nb::handle images, int threads, std::size_t most_bytes) {
     check_threads(threads);
     Batch batch;
@@ -170,7 +172,8 @@ std::map<std::size_t, Picture> trace_program(const rbnn::Program& program, const
     std::map<std::size_t, const float*> values;
     for (const auto& [index, picture] : given) {
         const auto& buffers = program.buffers();
-        if (index >= buffers.size() || !buffers[index].same_shape({buffers[index].type, picture.shape(0), picture.shape(1), picture.shape(2)}))
+        if (index >= buffers.size() ||
+            !buffers[index].same_shape({buffers[index].type, picture.shape(0), picture.shape(1), picture.shape(2)}))
             throw rbnn::Invalid("a given picture has another shape than its buffer");
         values.emplace(index, picture.data());
     }
@@ -239,17 +242,21 @@ NB_MODULE(_core, m) {
     nb::class_<rbnn::Program>(m, "Program", "A checked network, ready to run.")
         .def("__init__", &make_program, "buffers"_a, "operations"_a, "inputs"_a, "outputs"_a, "kernels"_a = "",
              // Written by hand, because stubs leave the element type of arrays open.
-             nb::sig("def __init__(self, buffers: list[tuple[str, int, int, int]], operations: list[tuple[object, ...]], "
-                     "inputs: list[int], outputs: list[int], kernels: str = '') -> None"))
+             nb::sig("def __init__(self, buffers: list[tuple[str, int, int, int]], "
+                     "operations: list[tuple[object, ...]], inputs: list[int], outputs: list[int], "
+                     "kernels: str = '') -> None"))
         .def("run", &run_program<Batch>, array("images"), "threads"_a,
-             nb::sig("def run(self, images: list[NDArray[numpy.float32]], threads: int) -> list[NDArray[numpy.float32]]"),
+             nb::sig("def run(self, images: list[NDArray[numpy.float32]], threads: int) "
+                     "-> list[NDArray[numpy.float32]]"),
              "Answers to images (N, C, H, W), one array for each input, as (N, C, H, W): one for each output.")
         .def("run_one", &run_one, "images"_a, "threads"_a, "most_bytes"_a,
-             nb::sig("def run_one(self, images: object, threads: int, most_bytes: int) -> NDArray[numpy.float32] | None"),
-             "The output for one array of images (N, C, H, W), as (N, C) if it is a vector.  None if the network has several inputs "
-             "or outputs, if the array is not as the engine takes it, or if the output has more bytes.")
+             nb::sig("def run_one(self, images: object, threads: int, most_bytes: int) "
+                     "-> NDArray[numpy.float32] | None"),
+             "The output for one array of images (N, C, H, W), as (N, C) if it is a vector.  None if the network has "
+             "several inputs or outputs, if the array is not as the engine takes it, or if the output has more bytes.")
         .def("run_bytes", &run_program<ByteBatch>, array("images"), "threads"_a,
-             nb::sig("def run_bytes(self, images: list[NDArray[numpy.uint8]], threads: int) -> list[NDArray[numpy.float32]]"),
+             nb::sig("def run_bytes(self, images: list[NDArray[numpy.uint8]], threads: int) "
+                     "-> list[NDArray[numpy.float32]]"),
              "The same for images that are not normalised, where the network takes bytes.")
         .def_prop_ro("takes_bytes", &rbnn::Program::takes_bytes)
         .def(
@@ -267,21 +274,23 @@ NB_MODULE(_core, m) {
                 throw nb::python_error();
             },
             array("image"), "repeats"_a, "threads"_a,
-            nb::sig("def profile(self, image: list[NDArray[numpy.float32]], repeats: int, threads: int) -> list[float]"),
+            nb::sig("def profile(self, image: list[NDArray[numpy.float32]], repeats: int, threads: int) "
+                    "-> list[float]"),
             "Seconds of each operation: the least of `repeats`.")
         .def("trace", &trace_program, array("image"), "given"_a,
              nb::sig("def trace(self, image: list[NDArray[numpy.float32]], "
                      "given: dict[int, NDArray[numpy.float32]]) "
                      "-> dict[int, NDArray[numpy.float32]]"),
-             "What each operation writes for one image, by buffer (height, width, channels), signs as +1 and -1; a buffer "
-             "in `given` is overwritten before it is read.")
+             "What each operation writes for one image, by buffer (height, width, channels), signs as +1 and -1; a "
+             "buffer in `given` is overwritten before it is read.")
         .def_prop_ro("kernels", [](const rbnn::Program& program) { return program.kernels().name; })
         .def_prop_ro("arena_bytes", &rbnn::Program::arena_bytes);
     m.def(
         "kernels",
         [] {
             std::vector<std::pair<std::string, bool>> names;
-            for (const rbnn::Kernels* kernels : rbnn::all_kernels()) names.emplace_back(kernels->name, kernels->supported());
+            for (const rbnn::Kernels* kernels : rbnn::all_kernels())
+                names.emplace_back(kernels->name, kernels->supported());
             return names;
         },
         "Every kind of kernels compiled in, best first, and whether this machine can run it.");

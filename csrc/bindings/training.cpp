@@ -158,8 +158,9 @@ struct Scales {
 template <class X, class Signs>
 SignConv sign_conv(const X& x, const Signs& signs, Pair stride, Pair padding, int threads) {
     channels_last(x, signs);
-    const SignConv conv{x.shape(0),      x.shape(2),    x.shape(3),    x.shape(1),    signs.shape(0), signs.shape(2), signs.shape(3),
-                        stride.first,    stride.second, padding.first, padding.second, threads,        find_kernels()};
+    const SignConv conv{x.shape(0),     x.shape(2),     x.shape(3),   x.shape(1),    signs.shape(0),
+                        signs.shape(2), signs.shape(3), stride.first, stride.second, padding.first,
+                        padding.second, threads,        find_kernels()};
     require(signs.shape(1) == x.shape(1) && conv.supported(), "a convolution that has no kernel");
     return conv;
 }
@@ -175,12 +176,15 @@ void check_output(const SignConv& conv, const Array& out) {
 template <class Planes>
 auto words_of(const SignConv& conv, const Planes& planes) {
     require(planes.size() == conv.images * conv.plane_words(), "planes have another size");
-    using Word = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(planes.data())>>, const std::uint64_t, std::uint64_t>;
+    using Word = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(planes.data())>>,
+                                    const std::uint64_t, std::uint64_t>;
     return reinterpret_cast<Word*>(planes.data());
 }
 
-ImageSigns image_signs(const SignConv& conv, const PicturesIn& x, const Numbers<float>& mean, const Numbers<float>& inverse_std) {
-    require(mean.size() == inverse_std.size() && (mean.size() == 0 || mean.size() == conv.images), "expected one number per image");
+ImageSigns image_signs(const SignConv& conv, const PicturesIn& x, const Numbers<float>& mean,
+                       const Numbers<float>& inverse_std) {
+    require(mean.size() == inverse_std.size() && (mean.size() == 0 || mean.size() == conv.images),
+            "expected one number per image");
     return {{1, conv.in_values(), 1, conv.kernels}, x.data(), data_or_null(mean), data_or_null(inverse_std)};
 }
 
@@ -188,7 +192,8 @@ ImageSigns image_signs(const SignConv& conv, const PicturesIn& x, const Numbers<
 namespace calls {
 
 void sign_conv_forward(PicturesIn x, PicturesIn signs, Values<const float> scale, Pair stride, Pair padding,
-                       PicturesOut out, Numbers<std::int64_t> planes, Numbers<float> mean, Numbers<float> inverse_std, int threads) {
+                       PicturesOut out, Numbers<std::int64_t> planes, Numbers<float> mean, Numbers<float> inverse_std,
+                       int threads) {
     const SignConv conv = sign_conv(x, signs, stride, padding, threads);
     check_output(conv, out);
     const Scales scales(scale, conv.out_channels);
@@ -210,13 +215,15 @@ void sign_conv_grad_input(PicturesIn grad, PicturesIn signs, Values<const float>
     const ImageSigns of = image_signs(conv, x, mean, inverse_std);
     const WithoutGil released;
     const SignFilters filters(conv, signs.data(), scales.data);
-    rbnn::sign_conv_grad_input(conv, filters, grad.data(), grad_x.data(), [&](std::size_t i, float* image) { of.backward(i, slope, nullptr, image); });
+    rbnn::sign_conv_grad_input(conv, filters, grad.data(), grad_x.data(),
+                               [&](std::size_t i, float* image) { of.backward(i, slope, nullptr, image); });
 }
 
 void sign_conv_grad_weight(PicturesIn grad, Numbers<const std::int64_t> planes, Pair size, Pair stride, Pair padding,
                            PicturesOut grad_weight, int threads) {
-    const SignConv conv{grad.shape(0),        size.first,   size.second,   grad_weight.shape(1), grad_weight.shape(0), grad_weight.shape(2),
-                        grad_weight.shape(3), stride.first, stride.second, padding.first,        padding.second,       threads,
+    const SignConv conv{grad.shape(0),        size.first,           size.second,          grad_weight.shape(1),
+                        grad_weight.shape(0), grad_weight.shape(2), grad_weight.shape(3), stride.first,
+                        stride.second,        padding.first,        padding.second,       threads,
                         find_kernels()};
     require(conv.supported(), "a convolution that has no kernel");
     channels_last(grad_weight);
@@ -229,9 +236,9 @@ void sign_conv_grad_weight(PicturesIn grad, Numbers<const std::int64_t> planes, 
 // The arguments of all passes of a branch: x, signs, scale, stride, padding; weight, bias and eps of the norm; slope,
 // before, after; shortcut, counts, planes, out, of_images.
 using BranchTensors =
-    std::tuple<PicturesIn, PicturesIn, Values<const float>, Pair, Pair, Numbers<const float>, Numbers<const float>, double,
-               Numbers<const float>, Numbers<const float>, Numbers<const float>, PicturesIn, Pictures<std::int16_t>, Numbers<std::int64_t>,
-               PicturesOut, Rows<float>>;
+    std::tuple<PicturesIn, PicturesIn, Values<const float>, Pair, Pair, Numbers<const float>, Numbers<const float>,
+               double, Numbers<const float>, Numbers<const float>, Numbers<const float>, PicturesIn,
+               Pictures<std::int16_t>, Numbers<std::int64_t>, PicturesOut, Rows<float>>;
 
 template <class... Arrays>
 void require_all(const Arrays&... arrays) {
@@ -247,14 +254,16 @@ struct Branch {
     BranchState state;
 
     static Branch of(const BranchTensors& given, int threads) {
-        const auto& [x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes, out, of_images] = given;
+        const auto& [x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts,
+                     planes, out, of_images] = given;
         require_all(x, signs, weight, bias, shortcut, counts, planes, out, of_images);
         const SignConv conv = sign_conv(x, signs, stride, padding, threads);
         check_output(conv, shortcut), check_output(conv, counts), check_output(conv, out);
         require(conv.taps() * conv.in_channels <= kMostCounts, "a convolution that has no kernel");
         for (const auto* each : {&weight, &bias, &slope, &before, &after}) per_filter(conv, *each);
         const bool standardised = of_images.size() > 0;
-        require(!standardised || (of_images.shape(0) == 2 && of_images.shape(1) == conv.images), "expected two numbers per image");
+        require(!standardised || (of_images.shape(0) == 2 && of_images.shape(1) == conv.images),
+                "expected two numbers per image");
         return {conv,
                 {scale, conv.out_channels},
                 {weight.data(), bias.data(), eps},
@@ -284,11 +293,13 @@ void branch_forward(const BranchTensors& tensors, Rows<double> of_counts, Number
         branch.norm.running_mean = running_mean.data(), branch.norm.running_variance = running_variance.data();
     }
     const WithoutGil released;
-    rbnn::branch_forward(branch.conv, std::get<1>(tensors).data(), branch.scales.data, branch.norm, branch.end, branch.state);
+    rbnn::branch_forward(branch.conv, std::get<1>(tensors).data(), branch.scales.data, branch.norm, branch.end,
+                         branch.state);
 }
 
-void branch_backward(PicturesIn grad, Numbers<const double> tent, PicturesOut grad_x, PicturesOut grad_shortcut, PicturesOut grad_signs,
-                     Rows<float> grad_numbers, bool split, const BranchTensors& tensors, Rows<double> of_counts, int threads) {
+void branch_backward(PicturesIn grad, Numbers<const double> tent, PicturesOut grad_x, PicturesOut grad_shortcut,
+                     PicturesOut grad_signs, Rows<float> grad_numbers, bool split, const BranchTensors& tensors,
+                     Rows<double> of_counts, int threads) {
     Branch branch = Branch::of(tensors, threads);
     const PicturesIn &x = std::get<0>(tensors), &signs = std::get<1>(tensors);
     branch.keep_statistics(of_counts);
@@ -300,10 +311,12 @@ void branch_backward(PicturesIn grad, Numbers<const double> tent, PicturesOut gr
     require(grad_numbers.shape(0) == 5 && grad_numbers.shape(1) == channels, "expected five gradients per filter");
     const Tent slope = argument(tent);
     float* numbers = grad_numbers.data();
-    const BranchGradients gradients{grad_x.data(),      data_or_null(grad_shortcut), grad_signs.data(),      split ? numbers : nullptr,
-                                    numbers + channels, numbers + 2 * channels,      numbers + 3 * channels, numbers + 4 * channels};
+    const BranchGradients gradients{
+        grad_x.data(),      data_or_null(grad_shortcut), grad_signs.data(),      split ? numbers : nullptr,
+        numbers + channels, numbers + 2 * channels,      numbers + 3 * channels, numbers + 4 * channels};
     const WithoutGil released;
-    rbnn::branch_backward(branch.conv, signs.data(), branch.scales.data, branch.norm, branch.end, branch.state, slope, grad.data(), gradients);
+    rbnn::branch_backward(branch.conv, signs.data(), branch.scales.data, branch.norm, branch.end, branch.state, slope,
+                          grad.data(), gradients);
 }
 
 // Filters and their rotation.
@@ -314,7 +327,8 @@ struct WeightPath {
     WeightPath(const Values<const float>& weight, const Rows<const float>& r1, const Rows<const float>& r2,
                const Numbers<const float>& beta, bool in_gradient, int threads)
         : filters{0, 0, 1, weight.data(), threads, find_kernels()},
-          rotation{data_or_null(r1), data_or_null(r2), 0, 0, data_or_null(beta), beta.is_valid() ? beta.size() : 0, in_gradient} {
+          rotation{data_or_null(r1), data_or_null(r2), 0, 0, data_or_null(beta), beta.is_valid() ? beta.size() : 0,
+                   in_gradient} {
         const Shape shape = tensor_shape(weight, threads);
         filters.count = shape.images, filters.values = shape.values;
         if (!dense(weight, false)) filters.taps = weight.shape(2) * weight.shape(3);
@@ -330,7 +344,8 @@ struct WeightPath {
     // Checks the array for Rᵀŵ of each filter, if they are rotated.
     template <class Array>
     void check_turned(const Array& turned) const {
-        require(!rotation.r1 || (turned.shape(0) == filters.count && turned.shape(1) == filters.values), "turned has another shape");
+        require(!rotation.r1 || (turned.shape(0) == filters.count && turned.shape(1) == filters.values),
+                "turned has another shape");
     }
 
     template <class Array>
@@ -339,25 +354,28 @@ struct WeightPath {
     }
 };
 
-void rotated_weight(Values<const float> weight, Rows<const float> r1, Rows<const float> r2, Numbers<const float> beta, Values<float> mixed,
-                    Rows<float> turned, Rows<float> statistics, int threads) {
+void rotated_weight(Values<const float> weight, Rows<const float> r1, Rows<const float> r2, Numbers<const float> beta,
+                    Values<float> mixed, Rows<float> turned, Rows<float> statistics, int threads) {
     const WeightPath path(weight, r1, r2, beta, true, threads);
     same_shape(weight, mixed);
     path.check_turned(turned), path.check_statistics(statistics);
     const WithoutGil released;
-    rbnn::rotated_weight(path.filters, path.rotation, mixed.data(), turned.data(), statistics.data(), statistics.data() + path.filters.count);
+    rbnn::rotated_weight(path.filters, path.rotation, mixed.data(), turned.data(), statistics.data(),
+                         statistics.data() + path.filters.count);
 }
 
-void rotated_weight_backward(Values<const float> grad, Values<const float> weight, Rows<const float> r1, Rows<const float> r2,
-                             Numbers<const float> beta, bool in_gradient, Rows<const float> turned, Rows<const float> statistics,
-                             Values<float> grad_weight, Numbers<float> grad_beta, int threads) {
+void rotated_weight_backward(Values<const float> grad, Values<const float> weight, Rows<const float> r1,
+                             Rows<const float> r2, Numbers<const float> beta, bool in_gradient,
+                             Rows<const float> turned, Rows<const float> statistics, Values<float> grad_weight,
+                             Numbers<float> grad_beta, int threads) {
     const WeightPath path(weight, r1, r2, beta, in_gradient, threads);
     same_shape(weight, grad, grad_weight);
     path.check_turned(turned), path.check_statistics(statistics);
     require(!path.rotation.beta || grad_beta.size() == path.filters.count, "expected one gradient per filter");
     const WithoutGil released;
     rbnn::rotated_weight_backward(path.filters, path.rotation, grad.data(), turned.data(), statistics.data(),
-                            statistics.data() + path.filters.count, grad_weight.data(), path.rotation.beta ? grad_beta.data() : nullptr);
+                                  statistics.data() + path.filters.count, grad_weight.data(),
+                                  path.rotation.beta ? grad_beta.data() : nullptr);
 }
 
 }  // namespace calls
@@ -367,61 +385,71 @@ void bind_training(nb::module_& m) {
     m.def("keep_freed_memory", &keep_freed_memory,
           "Freed memory stays with the process, for programs that allocate the same again and again. "
           "False where the C library has no such switch.");
-    m.def("sign_forward", call<In, Out>(sign_forward), array("x"), array("out"), "threads"_a, "out = +1 where x > 0, else -1.");
-    m.def("sign_backward", call<In, In, Out, Numbers<const double>>(sign_backward), array("grad"), array("x"), array("grad_x"), array("tent"),
-          "threads"_a,
+    m.def("sign_forward", call<In, Out>(sign_forward), array("x"), array("out"), "threads"_a,
+          "out = +1 where x > 0, else -1.");
+    m.def("sign_backward", call<In, In, Out, Numbers<const double>>(sign_backward), array("grad"), array("x"),
+          array("grad_x"), array("tent"), "threads"_a,
           "grad_x = grad max(peak - slope |x|, 0) (1 - tanh^2(steepness x)) where |x| <= support, else 0; the tent is "
           "(peak, slope, support, steepness).");
-    m.def("standardised_sign_forward", call<In, Out, Numbers<float>, Numbers<float>>(standardised_sign_forward), array("x"), array("out"),
-          array("mean"), array("inverse_std"), "threads"_a, "out = sign(x - mean), mean and std per image.");
+    m.def("standardised_sign_forward", call<In, Out, Numbers<float>, Numbers<float>>(standardised_sign_forward),
+          array("x"), array("out"), array("mean"), array("inverse_std"), "threads"_a,
+          "out = sign(x - mean), mean and std per image.");
     m.def("standardised_sign_backward",
-          call<In, In, Numbers<const float>, Numbers<const float>, Out, Numbers<const double>>(standardised_sign_backward), array("grad"),
-          array("x"), array("mean"), array("inverse_std"), array("grad_x"), array("tent"), "threads"_a,
+          call<In, In, Numbers<const float>, Numbers<const float>, Out, Numbers<const double>>(
+              standardised_sign_backward),
+          array("grad"), array("x"), array("mean"), array("inverse_std"), array("grad_x"), array("tent"), "threads"_a,
           "Gradient of standardised_sign_forward by the tent at the standardised x.");
-    m.def("add_hardtanh_forward", call<In, In, Out>(add_hardtanh_forward), array("a"), array("b"), array("out"), "threads"_a,
-          "out = clamp(a + b, -1, 1).");
-    m.def("add_hardtanh_backward", call<In, In, Out>(add_hardtanh_backward), array("grad"), array("out"), array("grad_in"), "threads"_a,
-          "grad_in = grad where |out| < 1, else 0.");
+    m.def("add_hardtanh_forward", call<In, In, Out>(add_hardtanh_forward), array("a"), array("b"), array("out"),
+          "threads"_a, "out = clamp(a + b, -1, 1).");
+    m.def("add_hardtanh_backward", call<In, In, Out>(add_hardtanh_backward), array("grad"), array("out"),
+          array("grad_in"), "threads"_a, "grad_in = grad where |out| < 1, else 0.");
 
     using PerChannel = Numbers<const float>;
-    m.def("batch_statistics", call<PicturesIn, Numbers<double>, Numbers<double>>(batch_statistics), array("y"), array("mean"),
-          array("variance"), "threads"_a, "Mean and biased variance of each channel of y.");
-    m.def("norm_add_hardtanh", call<PicturesIn, PerChannel, PerChannel, PicturesIn, PicturesOut>(norm_add_hardtanh), array("y"),
-          array("scale"), array("shift"), array("shortcut"), array("out"), "threads"_a,
+    m.def("batch_statistics", call<PicturesIn, Numbers<double>, Numbers<double>>(batch_statistics), array("y"),
+          array("mean"), array("variance"), "threads"_a, "Mean and biased variance of each channel of y.");
+    m.def("norm_add_hardtanh", call<PicturesIn, PerChannel, PerChannel, PicturesIn, PicturesOut>(norm_add_hardtanh),
+          array("y"), array("scale"), array("shift"), array("shortcut"), array("out"), "threads"_a,
           "out = clamp(y*scale + shift + shortcut, -1, 1), scale and shift per channel.");
     m.def("norm_add_hardtanh_backward",
-          call<PicturesIn, PicturesIn, PicturesIn, PerChannel, PicturesOut, Numbers<double>, Numbers<double>>(norm_add_hardtanh_backward),
-          array("grad"), array("out"), array("y"), array("mean"), array("grad_sum"), array("sum"), array("product"), "threads"_a,
+          call<PicturesIn, PicturesIn, PicturesIn, PerChannel, PicturesOut, Numbers<double>, Numbers<double>>(
+              norm_add_hardtanh_backward),
+          array("grad"), array("out"), array("y"), array("mean"), array("grad_sum"), array("sum"), array("product"),
+          "threads"_a,
           "grad_sum = grad where |out| < 1, else 0; of each channel its sum and its sum of products with y - mean.");
-    m.def("norm_backward", call<PicturesIn, PicturesIn, PerChannel, PerChannel, PerChannel, PerChannel, PicturesOut>(norm_backward),
-          array("grad_sum"), array("y"), array("mean"), array("factor"), array("pull"), array("shift"), array("grad_y"), "threads"_a,
-          "grad_y = factor*grad_sum + pull*(y - mean) + shift, all but grad_sum and y per channel.");
+    m.def("norm_backward",
+          call<PicturesIn, PicturesIn, PerChannel, PerChannel, PerChannel, PerChannel, PicturesOut>(norm_backward),
+          array("grad_sum"), array("y"), array("mean"), array("factor"), array("pull"), array("shift"), array("grad_y"),
+          "threads"_a, "grad_y = factor*grad_sum + pull*(y - mean) + shift, all but grad_sum and y per channel.");
 
-    m.def("sign_conv_forward", &calls::sign_conv_forward, array("x"), array("signs"), maybe("scale"), "stride"_a, "padding"_a, array("out"),
-          array("planes"), array("mean"), array("inverse_std"), "threads"_a,
+    m.def("sign_conv_forward", &calls::sign_conv_forward, array("x"), array("signs"), maybe("scale"), "stride"_a,
+          "padding"_a, array("out"), array("planes"), array("mean"), array("inverse_std"), "threads"_a,
           "Convolve the signs of x, standardised per image unless mean is empty, with signs; a scale per filter. "
           "planes keeps the signs for the gradient.");
-    m.def("sign_conv_grad_input", &calls::sign_conv_grad_input, array("grad"), array("signs"), maybe("scale"), "stride"_a, "padding"_a, array("x"),
-          array("mean"), array("inverse_std"), array("tent"), array("grad_x"), "threads"_a, "The gradient for x through the tent.");
-    m.def("sign_conv_grad_weight", &calls::sign_conv_grad_weight, array("grad"), array("planes"), "size"_a, "stride"_a, "padding"_a,
-          array("grad_weight"), "threads"_a, "The gradient for the weight.");
-    m.def("branch_forward", &calls::branch_forward, maybe("branch"), maybe("of_counts"), maybe("running_mean"), maybe("running_variance"),
-          "threads"_a,
-          "Of a branch (x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, planes, out, "
-          "of_images), where scale, slope, before and after may be None: out = clamp(norm(scale (signs * sign(x))) + shortcut, -1, 1), or "
-          "with slopes prelu(... + before) + after; the signs of x standardised unless of_images is empty. counts = signs * sign(x), "
-          "of_counts is their mean and variance. With running statistics of the norm, in place of of_counts, counts and planes are "
-          "scratch memory.");
-    m.def("branch_backward", &calls::branch_backward, array("grad"), array("tent"), array("grad_x"), maybe("grad_shortcut"), array("grad_signs"),
-          array("grad_numbers"), "split"_a, maybe("branch"), array("of_counts"), "threads"_a,
-          "Gradients of branch_forward; grad_numbers has those of scale, weight, bias, slope and after. Not split, grad_signs is that of "
-          "scale times signs. Without a grad_shortcut x is the shortcut.");
-    m.def("rotated_weight", &calls::rotated_weight, array("weight"), maybe("r1"), maybe("r2"), maybe("beta"), array("mixed"), array("turned"),
-          array("statistics"), "threads"_a,
-          "mixed = w + |sin beta| (R'w - w) of standardised filters w; turned = R'w; statistics are mean and 1/std of each filter.");
-    m.def("rotated_weight_backward", &calls::rotated_weight_backward, array("grad"), array("weight"), maybe("r1"), maybe("r2"), maybe("beta"),
-          "in_gradient"_a, array("turned"), array("statistics"), array("grad_weight"), array("grad_beta"), "threads"_a,
-          "The gradient of rotated_weight for weight and beta, one per filter.");
+    m.def("sign_conv_grad_input", &calls::sign_conv_grad_input, array("grad"), array("signs"), maybe("scale"),
+          "stride"_a, "padding"_a, array("x"), array("mean"), array("inverse_std"), array("tent"), array("grad_x"),
+          "threads"_a, "The gradient for x through the tent.");
+    m.def("sign_conv_grad_weight", &calls::sign_conv_grad_weight, array("grad"), array("planes"), "size"_a, "stride"_a,
+          "padding"_a, array("grad_weight"), "threads"_a, "The gradient for the weight.");
+    m.def("branch_forward", &calls::branch_forward, maybe("branch"), maybe("of_counts"), maybe("running_mean"),
+          maybe("running_variance"), "threads"_a,
+          "Of a branch (x, signs, scale, stride, padding, weight, bias, eps, slope, before, after, shortcut, counts, "
+          "planes, out, of_images), where scale, slope, before and after may be None: "
+          "out = clamp(norm(scale (signs * sign(x))) + shortcut, -1, 1), or with slopes prelu(... + before) + after; "
+          "the signs of x standardised unless of_images is empty. counts = signs * sign(x), of_counts is their mean "
+          "and variance. With running statistics of the norm, in place of of_counts, counts and planes are scratch "
+          "memory.");
+    m.def("branch_backward", &calls::branch_backward, array("grad"), array("tent"), array("grad_x"),
+          maybe("grad_shortcut"), array("grad_signs"), array("grad_numbers"), "split"_a, maybe("branch"),
+          array("of_counts"), "threads"_a,
+          "Gradients of branch_forward; grad_numbers has those of scale, weight, bias, slope and after. Not split, "
+          "grad_signs is that of scale times signs. Without a grad_shortcut x is the shortcut.");
+    m.def("rotated_weight", &calls::rotated_weight, array("weight"), maybe("r1"), maybe("r2"), maybe("beta"),
+          array("mixed"), array("turned"), array("statistics"), "threads"_a,
+          "mixed = w + |sin beta| (R'w - w) of standardised filters w; turned = R'w; statistics are mean and 1/std of "
+          "each filter.");
+    m.def("rotated_weight_backward", &calls::rotated_weight_backward, array("grad"), array("weight"), maybe("r1"),
+          maybe("r2"), maybe("beta"), "in_gradient"_a, array("turned"), array("statistics"), array("grad_weight"),
+          array("grad_beta"), "threads"_a, "The gradient of rotated_weight for weight and beta, one per filter.");
 }
 
 }  // namespace rbnn

@@ -24,8 +24,9 @@ void or_bits(const Word* from, std::size_t first, std::size_t count, Word* to, s
 
 }  // namespace
 
-BinaryConvolution::BinaryConvolution(const Kernels& kernels, const Geometry& geometry, std::size_t channels, std::size_t outputs,
-                                     const std::uint8_t* weight, bool zero_padding, Kept& kept, std::size_t groups)
+BinaryConvolution::BinaryConvolution(const Kernels& kernels, const Geometry& geometry, std::size_t channels,
+                                     std::size_t outputs, const std::uint8_t* weight, bool zero_padding, Kept& kept,
+                                     std::size_t groups)
     : kernels_(kernels), geometry_(geometry), channels_(channels), outputs_(outputs) {
     const std::size_t taps = geometry_.y.kernel * geometry_.x.kernel;
     const std::size_t apart = taps * words(), together = words_for(taps * channels_);
@@ -46,7 +47,8 @@ BinaryConvolution::BinaryConvolution(const Kernels& kernels, const Geometry& geo
     if (zero_padding)
         borders_ = find_borders(geometry_);
     else  // taps in the padding are −1 and need no correction
-        borders_ = {{{{0, geometry_.y.kernel}, {0, geometry_.x.kernel}}}, std::vector<std::uint32_t>(geometry_.positions(), 0)};
+        borders_ = {{{{0, geometry_.y.kernel}, {0, geometry_.x.kernel}}},
+                    std::vector<std::uint32_t>(geometry_.positions(), 0)};
     kept.borders(groups * borders_.kinds.size(), width);
     base_.resize(groups * borders_.kinds.size() * width, 0);
     for (std::size_t group = 0; group < groups; ++group) {
@@ -68,8 +70,9 @@ void BinaryConvolution::run(const Word* in, std::uint8_t* scratch, const Finish&
                          base_.data() + group * base_of_group(), finish};
     // Parts of about 4 million multiply-adds are large enough for a thread and small enough to balance the load.
     const std::size_t macs = row_words_ * kWordBits * kBlockChannels * kernels_.rows_together;
-    over_blocks(kernels_, outputs_, pixels_.size(), (std::size_t{1} << 22) / macs, threads, call,
-                [&](std::size_t block, std::size_t first, std::size_t last) { kernels_.binary_conv(job, block, first, last); });
+    over_blocks(
+        kernels_, outputs_, pixels_.size(), (std::size_t{1} << 22) / macs, threads, call,
+        [&](std::size_t block, std::size_t first, std::size_t last) { kernels_.binary_conv(job, block, first, last); });
 }
 
 // The first bit of a tap in a row of weights.
@@ -102,7 +105,8 @@ void BinaryConvolution::tile(const std::vector<Word>& rows, std::size_t group) {
 void BinaryConvolution::find_taps() {
     const std::size_t pixel_bytes = bytes(pixel_bits_), row_bytes = geometry_.x.padded() * pixel_bytes;
     for (std::size_t y = 0; y < geometry_.y.count; y += kernels_.rows_together)
-        for (std::size_t x = 0; x < geometry_.x.count; ++x) pixels_.push_back(static_cast<std::uint32_t>(y * geometry_.x.count + x));
+        for (std::size_t x = 0; x < geometry_.x.count; ++x)
+            pixels_.push_back(static_cast<std::uint32_t>(y * geometry_.x.count + x));
     std::size_t total = geometry_.y.padded() * row_bytes;
     if (layout_ == Layout::gathered) {
         const std::size_t each = bytes(row_words_ * kWordBits);
@@ -148,7 +152,8 @@ std::int64_t BinaryConvolution::count_tap(const Word* row, std::size_t tap) cons
 
 // Copies the image into the operand, with a margin of zeros.
 void BinaryConvolution::copy_rows(const Word* in, std::uint8_t* operand, int threads) const {
-    const std::size_t pixel = bytes(pixel_bits_), row = geometry_.x.padded() * pixel, margin = geometry_.x.padding * pixel;
+    const std::size_t pixel = bytes(pixel_bits_), row = geometry_.x.padded() * pixel,
+                      margin = geometry_.x.padding * pixel;
     const auto line = [&](std::size_t y) {  // of the padded image
         const bool inside = y >= geometry_.y.padding && y < geometry_.y.padding + geometry_.y.side;
         return inside ? in + (y - geometry_.y.padding) * geometry_.x.side * words() : nothing_.data();
@@ -160,7 +165,8 @@ void BinaryConvolution::copy_rows(const Word* in, std::uint8_t* operand, int thr
                      for (std::size_t y = begin; y < end; ++y) {
                          std::uint8_t* to = operand + y * row;
                          std::memset(to, 0, margin);
-                         kernels_.expand(line(y), line(y + geometry_.y.stride), geometry_.x.side, words(), pixel, to + margin);
+                         kernels_.expand(line(y), line(y + geometry_.y.stride), geometry_.x.side, words(), pixel,
+                                         to + margin);
                          std::memset(to + row - margin, 0, margin);
                      }
                  });
@@ -196,8 +202,8 @@ void BinaryConvolution::gather_line(const Word* in, std::size_t y, Word* lines, 
     for (std::size_t x = 0; x < geometry_.x.count; ++x)
         for (std::size_t ky = first; ky < last; ++ky)
             for (std::size_t kx = 0; kx < geometry_.x.kernel; kx += together)
-                or_bits(lines + ky * line, (geometry_.x.start(x) + kx * geometry_.x.dilation) * channels_, together * channels_,
-                        rows + x * row_words_, (ky * geometry_.x.kernel + kx) * channels_);
+                or_bits(lines + ky * line, (geometry_.x.start(x) + kx * geometry_.x.dilation) * channels_,
+                        together * channels_, rows + x * row_words_, (ky * geometry_.x.kernel + kx) * channels_);
 }
 
 // Ors the words of one pixel, whose tail bits are 0, into a line at bit `at`.

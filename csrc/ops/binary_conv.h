@@ -21,7 +21,8 @@ public:
     // The size of the scratch buffer of a run.
     std::size_t scratch_bytes() const { return scratch_bytes_; }
     // `in` has words_for(channels) words per pixel, with the channels of one group.
-    void run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads, Call& call, std::size_t group = 0) const;
+    void run(const Word* in, std::uint8_t* scratch, const Finish& finish, int threads, Call& call,
+             std::size_t group = 0) const;
 
 private:
     // How pixels are stored in the operand: without gaps, if they are whole units; padded to words; or gathered for

@@ -20,17 +20,19 @@ Made make_pack_at_mean(const Kernels& k, const Buffer& in, const Buffer& out) {
         if (in.channels < kBlockChannels) return k.pack(x, nullptr, nullptr, level, in.channels, in.pixels(), bits);
         for (std::size_t pixel = 0; pixel < in.pixels(); ++pixel)
             for (std::size_t c = 0; c < in.channels; c += kBlockChannels, ++bits)
-                k.pack(x + pixel * in.channels + c, nullptr, nullptr, level, std::min(kBlockChannels, in.channels - c), 1, bits);
+                k.pack(x + pixel * in.channels + c, nullptr, nullptr, level, std::min(kBlockChannels, in.channels - c),
+                       1, bits);
     });
 }
 
-Made make_pack(const Kernels& k, const Buffer& in, const Buffer& out, const std::vector<float>& scale, const std::vector<float>& shift,
-               const std::vector<float>& level) {
+Made make_pack(const Kernels& k, const Buffer& in, const Buffer& out, const std::vector<float>& scale,
+               const std::vector<float>& shift, const std::vector<float>& level) {
     return small([&, scale, shift, level](const Workspace& work) {
         const std::size_t row = in.width * in.channels, words = in.width * words_for(in.channels);
         over_rows(work, in.height, row, [&](std::size_t y) {
-            k.pack(work.floats(in) + y * row, scale.empty() ? nullptr : scale.data(), shift.empty() ? nullptr : shift.data(),
-                   level.data(), in.channels, in.width, work.words(out) + y * words);
+            k.pack(work.floats(in) + y * row, scale.empty() ? nullptr : scale.data(),
+                   shift.empty() ? nullptr : shift.data(), level.data(), in.channels, in.width,
+                   work.words(out) + y * words);
         });
     });
 }
@@ -72,8 +74,9 @@ Made make_activation(const Kernels& k, const Buffer& in, const Buffer& out, cons
         });
     const std::vector<float> zeros(words_for(in.channels) * kBlockChannels, 0.0f), ones(zeros.size(), 1.0f);
     return small([&, activation, zeros, ones](const Workspace& work) {
-        const Finish finish{in.channels, ones.data(), zeros.data(), nullptr, activation.activation, activation.low, activation.high,
-                            activation.slope.data(), zeros.data(), nullptr, work.floats(out), nullptr};
+        const Finish finish{in.channels,           ones.data(),    zeros.data(),     nullptr,
+                            activation.activation, activation.low, activation.high,  activation.slope.data(),
+                            zeros.data(),          nullptr,        work.floats(out), nullptr};
         over_rows(work, in.pixels(), in.channels, [&](std::size_t pixel) {
             for (std::size_t c = 0; c < in.channels; c += kBlockChannels) {
                 float values[kBlockChannels] = {};
@@ -88,7 +91,8 @@ Made make_activation(const Kernels& k, const Buffer& in, const Buffer& out, cons
 namespace {
 
 // Applies a function to a and b.  Dimensions of size 1 are broadcast.
-Made make_pair(void (*apply)(const float*, const float*, std::size_t, float*), const Buffer& a, const Buffer& b, const Buffer& out) {
+Made make_pair(void (*apply)(const float*, const float*, std::size_t, float*), const Buffer& a, const Buffer& b,
+               const Buffer& out) {
     return small([&, apply](const Workspace& work) {
         over_rows(work, out.height, out.width * out.channels, [&](std::size_t y) {
             const auto row = [&](const Buffer& in) {
@@ -125,7 +129,11 @@ void minimum(const float* a, const float* b, std::size_t n, float* out) {
 Made make_divide(const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(divide, a, b, out); }
 Made make_maximum(const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(maximum, a, b, out); }
 Made make_minimum(const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(minimum, a, b, out); }
-Made make_add(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(k.add, a, b, out); }
-Made make_multiply(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out) { return make_pair(k.multiply, a, b, out); }
+Made make_add(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out) {
+    return make_pair(k.add, a, b, out);
+}
+Made make_multiply(const Kernels& k, const Buffer& a, const Buffer& b, const Buffer& out) {
+    return make_pair(k.multiply, a, b, out);
+}
 
 }  // namespace rbnn

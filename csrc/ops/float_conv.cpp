@@ -15,8 +15,8 @@ public:
     FloatConvolution(const ConvolutionParameters& p, const Number* weight, std::size_t groups)
         : RowSumConvolution(p), groups_(groups) {
         const std::size_t each = in_.channels / groups_;
-        const bool by_fours =
-            groups_ == 1 && fours_pay(geometry_, in_.channels, channels_) && summable(weight, channels_ * kernel_taps());
+        const bool by_fours = groups_ == 1 && fours_pay(geometry_, in_.channels, channels_) &&
+                              summable(weight, channels_ * kernel_taps());
         RowSums one_by_one = lay_out_sum(geometry_, row(), in_.channels, each, 1);
         if (by_fours) {
             row_sums_ = lay_out_differences(geometry_, row(), in_.channels);
@@ -29,7 +29,8 @@ public:
         if (groups_ == 1 && channels_ <= kernels_.float_channels) weight_stride_ = kernels_.float_channels;
         for (const RowSum& sum : row_sums_.all) weights_.push_back(tiled(sum, weight));
         if (by_fours) one_by_one_weights_ = tiled(one_by_one_.all[0], weight);
-        if (copied()) scratch_bytes = (by_fours ? difference_rows(geometry_) : geometry_.y.padded()) * row() * sizeof(float);
+        if (copied())
+            scratch_bytes = (by_fours ? difference_rows(geometry_) : geometry_.y.padded()) * row() * sizeof(float);
         if (by_fours) scratch_bytes += row_sums_.offsets.size();  // which positions are uneven
     }
 
@@ -48,8 +49,9 @@ private:
 
     FloatConv row_sum(const Workspace& work, std::size_t i) const override {
         const RowSum& sum = row_sums_.all[i];
-        return {copied() ? copy(work) : work.floats(in_), row_sums_.offsets.data(), sum.segments.data(), sum.segments.size(),
-                sum.taps(), reinterpret_cast<const float*>(weights_[i].data()), weight_stride_, finish_.at(work)};
+        return {copied() ? copy(work) : work.floats(in_), row_sums_.offsets.data(), sum.segments.data(),
+                sum.segments.size(), sum.taps(), reinterpret_cast<const float*>(weights_[i].data()), weight_stride_,
+                finish_.at(work)};
     }
     void convolve(const FloatConv& job, std::size_t block, std::size_t first, std::size_t last) const override {
         if (groups_ == 1)
@@ -57,7 +59,8 @@ private:
         else
             grouped(job, block, first, last);
     }
-    void convolve(const FourRows<FloatConv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
+    void convolve(const FourRows<FloatConv>& job, std::size_t block, std::size_t first,
+                  std::size_t last) const override {
         const std::uint8_t* odd = uneven(const_cast<float*>(job.sums[0].input));
         while (first < last) {
             const std::size_t end = static_cast<std::size_t>(std::find(odd + first, odd + last, odd[first] ^ 1) - odd);

@@ -100,7 +100,8 @@ inline std::int32_t border_base(const TapSums<std::int64_t>& ones, const Borders
 
 // Copies an image and adds a margin of zeros.  copy_row(y, to) copies row y.
 template <class CopyRow>
-void copy_padded(const Geometry& geometry, std::size_t pixel_bytes, std::uint8_t* out, int threads, const CopyRow& copy_row) {
+void copy_padded(const Geometry& geometry, std::size_t pixel_bytes, std::uint8_t* out, int threads,
+                 const CopyRow& copy_row) {
     const std::size_t row = geometry.x.padded() * pixel_bytes, margin = geometry.x.padding * pixel_bytes;
     parallel_for(geometry.y.padded(), 16, threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t y = begin; y < end; ++y) {

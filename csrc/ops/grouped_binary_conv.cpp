@@ -41,10 +41,11 @@ public:
           ones_(words_for(outputs_) * kBlockChannels, 1.0f),
           zeros_(ones_.size(), 0.0f) {
         if (!finish_.threshold.empty()) {  // acc > threshold, compared as floats
-            require(p.geometry.y.kernel * p.geometry.x.kernel * each_ <= kWhole, "too many taps for a threshold with groups");
-            std::transform(finish_.threshold.begin(), finish_.threshold.end(), finish_.level.begin(), [](std::int32_t threshold) {
-                return static_cast<float>(std::clamp(threshold, -kWhole - 2, kWhole));
-            });
+            require(p.geometry.y.kernel * p.geometry.x.kernel * each_ <= kWhole,
+                    "too many taps for a threshold with groups");
+            std::transform(
+                finish_.threshold.begin(), finish_.threshold.end(), finish_.level.begin(),
+                [](std::int32_t threshold) { return static_cast<float>(std::clamp(threshold, -kWhole - 2, kWhole)); });
             finish_.threshold.clear();
         }
         bits_offset_ = aligned(convolution_.scratch_bytes());
@@ -57,15 +58,18 @@ public:
         constexpr float kInfinity = std::numeric_limits<float>::infinity();
         auto* scratch = reinterpret_cast<std::uint8_t*>(work.arena + scratch_offset);
         auto* bits = reinterpret_cast<Word*>(scratch + bits_offset_);
-        auto *one = reinterpret_cast<float*>(scratch + one_offset_), *all = reinterpret_cast<float*>(scratch + all_offset_);
+        auto *one = reinterpret_cast<float*>(scratch + one_offset_),
+             *all = reinterpret_cast<float*>(scratch + all_offset_);
         const std::size_t words = words_for(in_.channels), blocks = words_for(finish_.channels);
-        const Finish plain{outputs_, ones_.data(), zeros_.data(), nullptr, Activation::clamp, -kInfinity, kInfinity, nullptr,
-                           zeros_.data(), nullptr, one, nullptr};
+        const Finish plain{outputs_,          ones_.data(), zeros_.data(), nullptr,
+                           Activation::clamp, -kInfinity,   kInfinity,     nullptr,
+                           zeros_.data(),     nullptr,      one,           nullptr};
         if (finish_.channels % kBlockChannels)  // channels beyond the last must not overflow
             std::fill_n(all + (blocks - 1) * pixels_ * kBlockChannels, pixels_ * kBlockChannels, 0.0f);
         for (std::size_t group = 0; group < groups_ && !work.call.stopped(); ++group) {
             parallel_for(in_.pixels(), 1024, work.threads, [&](std::size_t begin, std::size_t end) {
-                cut_out(work.words(in_) + begin * words, end - begin, words, group * each_, each_, bits + begin * words_for(each_));
+                cut_out(work.words(in_) + begin * words, end - begin, words, group * each_, each_,
+                        bits + begin * words_for(each_));
             });
             convolution_.run(bits, scratch, plain, work.threads, work.call, group);
             put(one, group, all);
@@ -74,7 +78,8 @@ public:
         calculate(blocks * pixels_, 256, work.threads, work.call, [&](std::size_t begin, std::size_t end) {
             for (std::size_t first = begin, last; first < end; first = last) {  // of one block
                 last = std::min(end, (first / pixels_ + 1) * pixels_);
-                kernels_.finish(finish, all + first * kBlockChannels, first / pixels_, first % pixels_, (last - 1) % pixels_ + 1);
+                kernels_.finish(finish, all + first * kBlockChannels, first / pixels_, first % pixels_,
+                                (last - 1) % pixels_ + 1);
             }
         });
     }
@@ -100,7 +105,8 @@ private:
 
 }  // namespace
 
-Made make_grouped_binary_conv(const ConvolutionParameters& p, const std::uint8_t* weight, bool zero_padding, std::size_t groups) {
+Made make_grouped_binary_conv(const ConvolutionParameters& p, const std::uint8_t* weight, bool zero_padding,
+                              std::size_t groups) {
     return std::make_unique<GroupedBinaryConv>(p, weight, zero_padding, groups);
 }
 

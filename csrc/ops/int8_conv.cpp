@@ -26,12 +26,13 @@ public:
         p.kept.weights(channels_, kernel_taps(), sizeof(std::int16_t));
         const std::size_t pixel = in_.channels * kernels_.int8_bytes;
         // Sums of bytes need 16 bits.
-        const bool by_fours = kernels_.int8_bytes == sizeof(std::int16_t) && fours_pay(geometry_, in_.channels, channels_) &&
-                              points_pay(geometry_, in_.channels);
+        const bool by_fours = kernels_.int8_bytes == sizeof(std::int16_t) &&
+                              fours_pay(geometry_, in_.channels, channels_) && points_pay(geometry_, in_.channels);
         const std::size_t row = geometry_.x.padded() * pixel;
         const std::size_t total = (by_fours ? point_rows(geometry_) : geometry_.y.padded()) * row;
         require(total < (std::size_t{1} << 31), "the input is too large");
-        row_sums_ = by_fours ? lay_out_points(geometry_, row, pixel) : lay_out_sum(geometry_, row, pixel, pixel, kernels_.int8_bytes);
+        row_sums_ = by_fours ? lay_out_points(geometry_, row, pixel)
+                             : lay_out_sum(geometry_, row, pixel, pixel, kernels_.int8_bytes);
         for (RowSum& sum : row_sums_.all) tile(sum, weight);
         make_base(weight, zero, p.kept);
         scratch_bytes = total + step_bytes();  // the last step may extend beyond the end
@@ -42,7 +43,8 @@ private:
         std::uint8_t* to = operand(work);
         std::memset(to + scratch_bytes - step_bytes(), 0, step_bytes());
         if (row_sums_.by_fours())
-            return evaluate(kernels_, geometry_, in_.channels, work.bytes(in_), reinterpret_cast<std::int16_t*>(to), work.threads);
+            return evaluate(kernels_, geometry_, in_.channels, work.bytes(in_), reinterpret_cast<std::int16_t*>(to),
+                            work.threads);
         const std::size_t row = in_.width * in_.channels;
         copy_padded(geometry_, in_.channels * kernels_.int8_bytes, to, work.threads,
                     [&](std::size_t y, std::uint8_t* at) { kernels_.widen_bytes(work.bytes(in_) + y * row, row, at); });
@@ -56,19 +58,25 @@ private:
     void convolve(const Int8Conv& job, std::size_t block, std::size_t first, std::size_t last) const override {
         kernels_.int8_conv(job, block, first, last);
     }
-    void convolve(const FourRows<Int8Conv>& job, std::size_t block, std::size_t first, std::size_t last) const override {
+    void convolve(const FourRows<Int8Conv>& job, std::size_t block, std::size_t first,
+                  std::size_t last) const override {
         kernels_.int8_four_rows(job, block, first, last);
     }
-    std::size_t chunk() const override { return (std::size_t{1} << 21) / (row_sums_.taps() * kBlockChannels * kernels_.int8_bytes); }
+    std::size_t chunk() const override {
+        return (std::size_t{1} << 21) / (row_sums_.taps() * kBlockChannels * kernels_.int8_bytes);
+    }
 
-    std::uint8_t* operand(const Workspace& work) const { return reinterpret_cast<std::uint8_t*>(work.arena + scratch_offset); }
+    std::uint8_t* operand(const Workspace& work) const {
+        return reinterpret_cast<std::uint8_t*>(work.arena + scratch_offset);
+    }
     std::size_t step_bytes() const { return kernels_.int8_bytes * kernels_.int8_values; }
 
     // Blocks × steps × 64 channels × the values of a step, each as wide as in the operand.  Segments are padded to
     // whole steps, and the additional values are multiplied by weights of 0.
     void tile(RowSum& sum, const std::int8_t* weight) {
         const std::size_t each = kernels_.int8_values, blocks = words_for(channels_);
-        const std::size_t length = sum.taps() / std::max<std::size_t>(sum.segments.size(), 1), steps = (length + each - 1) / each;
+        const std::size_t length = sum.taps() / std::max<std::size_t>(sum.segments.size(), 1),
+                          steps = (length + each - 1) / each;
         block_bytes_.push_back(sum.segments.size() * steps * kBlockChannels * step_bytes());
         weights_.emplace_back(blocks * block_bytes_.back());
         std::uint8_t* to = weights_.back().data();
@@ -78,8 +86,8 @@ private:
                     for (std::size_t o = block * kBlockChannels; o < (block + 1) * kBlockChannels; ++o)
                         for (std::size_t i = first; i < first + each; ++i, to += kernels_.int8_bytes) {
                             const bool real = o < channels_ && i < length;
-                            const auto value =
-                                static_cast<std::int16_t>(real ? sum.weight(weight + o * kernel_taps(), s * length + i) : 0.0);
+                            const auto value = static_cast<std::int16_t>(
+                                real ? sum.weight(weight + o * kernel_taps(), s * length + i) : 0.0);
                             std::memcpy(to, &value, kernels_.int8_bytes);  // little-endian: one byte or both
                         }
         for (Segment& segment : sum.segments) segment.length = static_cast<std::uint32_t>(steps * step_bytes());

@@ -9,15 +9,16 @@ namespace rbnn {
 
 // Weights are bits, in whole bytes for each tap.  Padding is 0, or −1 if `zero_padding` is false.
 Made make_binary_conv(const ConvolutionParameters& p, const std::uint8_t* weight, bool zero_padding);
-Made make_grouped_binary_conv(const ConvolutionParameters& p, const std::uint8_t* weight, bool zero_padding, std::size_t groups);
+Made make_grouped_binary_conv(const ConvolutionParameters& p, const std::uint8_t* weight, bool zero_padding,
+                              std::size_t groups);
 Made make_float_conv(const ConvolutionParameters& p, const float* weight, std::size_t groups);
 Made make_float_conv(const ConvolutionParameters& p, const std::int8_t* weight, std::size_t groups);
 // A byte u stands for u − zero[channel].
 Made make_int8_conv(const ConvolutionParameters& p, const std::int8_t* weight, const std::vector<float>& zero);
 
 // x·scale + shift > level; scale and shift may be empty together.
-Made make_pack(const Kernels& k, const Buffer& in, const Buffer& out, const std::vector<float>& scale, const std::vector<float>& shift,
-               const std::vector<float>& level);
+Made make_pack(const Kernels& k, const Buffer& in, const Buffer& out, const std::vector<float>& scale,
+               const std::vector<float>& shift, const std::vector<float>& level);
 // x > mean of all x
 Made make_pack_at_mean(const Kernels& k, const Buffer& in, const Buffer& out);
 Made make_quantize(const Kernels& k, const Buffer& in, const Buffer& out, const std::vector<float>& scale,
@@ -62,20 +63,24 @@ Made make_local_norm(const Buffer& in, const Buffer& out, const LocalNorm& norm)
 enum class Resize { nearest, nearest_exact, bilinear, bicubic };
 // `scale` is the number of output pixels per input pixel, for height and width.  If it is empty, the sizes determine
 // it.
-Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, const std::vector<double>& scale, Kept& kept);
+Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, const std::vector<double>& scale,
+                 Kept& kept);
 
 enum class Along { height, width, channels };
 Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Along axis);
 // Permutes the axes of the values, taken as an array with these dimensions.
-Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& sides, const std::vector<std::size_t>& order);
+Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& sides,
+                  const std::vector<std::size_t>& order);
 // The same values, in the order channels, rows, columns if `by_channels`, otherwise rows, columns, channels.
 Made make_reshape(const Kernels& kernels, const Buffer& in, const Buffer& out, bool by_channels);
 // `start`, `step` and `before` have three numbers each: for rows, columns and channels.
-Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& start, const std::vector<std::size_t>& step);
+Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& start,
+                const std::vector<std::size_t>& step);
 Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, float value);
 // Padding with rows and columns of the image itself.
 enum class Mirror { reflect, replicate, circular };
-Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, Mirror mirror, Kept& kept);
+Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, Mirror mirror,
+                       Kept& kept);
 Made make_constant(const Buffer& out, const float* values);
 
 }  // namespace rbnn

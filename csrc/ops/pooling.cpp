@@ -49,7 +49,8 @@ void mean_pixel(const Kernels& k, const Buffer& in, const float* x, Span ys, Spa
     }
 }
 
-Made make_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry, bool maximum, bool count_padding) {
+Made make_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry, bool maximum,
+               bool count_padding) {
     std::vector<Span> columns;
     for (std::size_t x = 0; x < geometry.x.count; ++x) columns.push_back(span(geometry.x, x));
     return small([&in, &out, &k, geometry, columns, maximum, count_padding](const Workspace& work) {
@@ -80,11 +81,13 @@ Made make_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geom
 Made make_max_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry) {
     return make_pool(k, in, out, geometry, true, false);
 }
-Made make_avg_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry, bool count_padding) {
+Made make_avg_pool(const Kernels& k, const Buffer& in, const Buffer& out, const Geometry& geometry,
+                   bool count_padding) {
     return make_pool(k, in, out, geometry, false, count_padding);
 }
 
-Made make_max_pool_bits(const Buffer& in, const Buffer& out, const Geometry& geometry, const std::vector<Word>& invert) {
+Made make_max_pool_bits(const Buffer& in, const Buffer& out, const Geometry& geometry,
+                        const std::vector<Word>& invert) {
     return small([&in, &out, geometry, invert](const Workspace& work) {
         const std::size_t words = words_for(in.channels);
         const bool large = geometry.y.kernel * geometry.x.kernel * words > kLargeWindow;

@@ -21,7 +21,8 @@ Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Alo
     });
 }
 
-Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& sides, const std::vector<std::size_t>& order) {
+Made make_permute(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& sides,
+                  const std::vector<std::size_t>& order) {
     std::vector<std::size_t> strides(sides.size(), 1), counts, steps;  // counts and steps are of the output's axes
     for (std::size_t i = sides.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * sides[i];
     for (const std::size_t axis : order) counts.push_back(sides[axis]), steps.push_back(strides[axis]);
@@ -54,7 +55,8 @@ Made make_reshape(const Kernels& kernels, const Buffer& in, const Buffer& out, b
     // If both buffers have one pixel or one channel, the two orders are the same.
     const auto plain = [](const Buffer& b) { return b.pixels() == 1 || b.channels == 1; };
     if (!by_channels || (plain(in) && plain(out)))
-        return small([&in, &out](const Workspace& work) { std::memcpy(work.floats(out), work.floats(in), in.bytes()); });
+        return small(
+            [&in, &out](const Workspace& work) { std::memcpy(work.floats(out), work.floats(in), in.bytes()); });
     if (plain(in) || plain(out)) {
         const Buffer& image = plain(out) ? in : out;
         const std::size_t rows = plain(out) ? image.pixels() : image.channels, columns = image.values() / rows;
@@ -75,12 +77,14 @@ Made make_reshape(const Kernels& kernels, const Buffer& in, const Buffer& out, b
     });
 }
 
-Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& start, const std::vector<std::size_t>& step) {
+Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& start,
+                const std::vector<std::size_t>& step) {
     return small([&in, &out, start, step](const Workspace& work) {
         float* to = work.floats(out);
         for (std::size_t y = 0; y < out.height; ++y)
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
-                const float* from = work.floats(in) + ((start[0] + y * step[0]) * in.width + start[1] + x * step[1]) * in.channels;
+                const float* from =
+                    work.floats(in) + ((start[0] + y * step[0]) * in.width + start[1] + x * step[1]) * in.channels;
                 for (std::size_t c = 0; c < out.channels; ++c) to[c] = from[start[2] + c * step[2]];
             }
     });

@@ -70,9 +70,13 @@ Made make_reduction(const Buffer& in, const Buffer& out, Axes over, Reduction ho
         const double start = how == Reduction::max ? -kInfinity : how == Reduction::min ? kInfinity : 0.0;
         std::fill(found, found + cells.count(), start);
         if (how == Reduction::max)
-            cells.over(work, [&](std::size_t cell, std::size_t i) { found[cell] = std::max(found[cell], static_cast<double>(x[i])); });
+            cells.over(work, [&](std::size_t cell, std::size_t i) {
+                found[cell] = std::max(found[cell], static_cast<double>(x[i]));
+            });
         else if (how == Reduction::min)
-            cells.over(work, [&](std::size_t cell, std::size_t i) { found[cell] = std::min(found[cell], static_cast<double>(x[i])); });
+            cells.over(work, [&](std::size_t cell, std::size_t i) {
+                found[cell] = std::min(found[cell], static_cast<double>(x[i]));
+            });
         else
             cells.over(work, [&](std::size_t cell, std::size_t i) { found[cell] += static_cast<double>(x[i]); });
         if (work.call.stopped()) return;
@@ -88,9 +92,13 @@ Made make_softmax(const Buffer& in, const Buffer& out, Axes over, bool log) {
         double* total = most + cells.count();
         std::fill(most, total, -kInfinity);
         std::fill(total, total + cells.count(), 0.0);
-        cells.over(work, [&](std::size_t cell, std::size_t i) { most[cell] = std::max(most[cell], static_cast<double>(x[i])); });
+        cells.over(work, [&](std::size_t cell, std::size_t i) {
+            most[cell] = std::max(most[cell], static_cast<double>(x[i]));
+        });
         if (work.call.stopped()) return;
-        cells.over(work, [&](std::size_t cell, std::size_t i) { total[cell] += std::exp(static_cast<double>(x[i]) - most[cell]); });
+        cells.over(work, [&](std::size_t cell, std::size_t i) {
+            total[cell] += std::exp(static_cast<double>(x[i]) - most[cell]);
+        });
         if (work.call.stopped()) return;
         if (log)
             cells.over(work, [&](std::size_t cell, std::size_t i) {
@@ -152,15 +160,18 @@ Made make_matmul(const Buffer& a, const Buffer& b, const Buffer& out) {
             float* to = work.floats(out) + y * row;
             // One run of an output row at a time.  If a pixel has several channels, a run ends with the pixel.
             for (std::size_t first = 0, last; first < row; first = last) {
-                last = channels == 1 ? std::min(row, first + kSums) : std::min(first + kSums, (first / channels + 1) * channels);
+                last = channels == 1 ? std::min(row, first + kSums)
+                                     : std::min(first + kSums, (first / channels + 1) * channels);
                 double sums[kSums] = {};
                 const std::size_t n = last - first, c = first % channels;
                 for (std::size_t k = 0; k < terms; ++k) {
                     const float *l = left + k * channels + c, *r = right + k * row + first;
                     if (channels == 1)
-                        for (std::size_t i = 0; i < n; ++i) sums[i] += static_cast<double>(*l) * static_cast<double>(r[i]);
+                        for (std::size_t i = 0; i < n; ++i)
+                            sums[i] += static_cast<double>(*l) * static_cast<double>(r[i]);
                     else
-                        for (std::size_t i = 0; i < n; ++i) sums[i] += static_cast<double>(l[i]) * static_cast<double>(r[i]);
+                        for (std::size_t i = 0; i < n; ++i)
+                            sums[i] += static_cast<double>(l[i]) * static_cast<double>(r[i]);
                 }
                 for (std::size_t i = 0; i < n; ++i) to[first + i] = static_cast<float>(sums[i]);
                 if (work.call.stop(n * terms)) return;

@@ -34,7 +34,8 @@ std::vector<Mix> mixes(std::size_t side, std::size_t count, Resize mode, bool al
         }
         double at = (static_cast<double>(i) + 0.5) * static_cast<double>(step) - 0.5;
         if (align)
-            at = static_cast<double>(i) * (count > 1 ? static_cast<double>(last) / static_cast<double>(count - 1) : 0.0);
+            at = static_cast<double>(i) *
+                 (count > 1 ? static_cast<double>(last) / static_cast<double>(count - 1) : 0.0);
         if (mode == Resize::bilinear) {
             at = std::max(at, 0.0);
             const std::size_t first = std::min(static_cast<std::size_t>(std::floor(at)), last);
@@ -45,7 +46,8 @@ std::vector<Mix> mixes(std::size_t side, std::size_t count, Resize mode, bool al
         const double first = std::floor(at), rest = at - first;
         Mix mix{4, {}, {outer(rest + 1.0), inner(rest), inner(1.0 - rest), outer(2.0 - rest)}};
         for (std::size_t tap = 0; tap < 4; ++tap)
-            mix.index[tap] = static_cast<std::size_t>(std::clamp(first + static_cast<double>(tap) - 1.0, 0.0, static_cast<double>(last)));
+            mix.index[tap] = static_cast<std::size_t>(
+                std::clamp(first + static_cast<double>(tap) - 1.0, 0.0, static_cast<double>(last)));
         found.push_back(mix);
     }
     return found;
@@ -53,7 +55,8 @@ std::vector<Mix> mixes(std::size_t side, std::size_t count, Resize mode, bool al
 
 }  // namespace
 
-Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, const std::vector<double>& scale, Kept& kept) {
+Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, const std::vector<double>& scale,
+                 Kept& kept) {
     kept.borders(out.height + out.width, sizeof(Mix) / sizeof(double));
     const auto rows = mixes(in.height, out.height, mode, align, scale.empty() ? nullptr : &scale[0]);
     const auto columns = mixes(in.width, out.width, mode, align, scale.empty() ? nullptr : &scale[1]);
@@ -65,7 +68,8 @@ Made make_resize(const Buffer& in, const Buffer& out, Resize mode, bool align, c
             for (std::size_t x = 0; x < out.width; ++x, to += channels) {
                 const Mix& wide = columns[x];
                 if (high.count == 1) {
-                    std::memcpy(to, work.floats(in) + high.index[0] * row + wide.index[0] * channels, channels * sizeof(float));
+                    std::memcpy(to, work.floats(in) + high.index[0] * row + wide.index[0] * channels,
+                                channels * sizeof(float));
                     continue;
                 }
                 for (std::size_t c = 0; c < channels; ++c) {

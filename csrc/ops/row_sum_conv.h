@@ -15,8 +15,9 @@ public:
     void run(const Workspace& work) const final {
         prepare(work);
         const auto all = [&](const auto& job) {
-            over_blocks(kernels_, channels_, row_sums_.offsets.size(), chunk(), work.threads, work.call,
-                        [&](std::size_t block, std::size_t first, std::size_t last) { convolve(job, block, first, last); });
+            over_blocks(
+                kernels_, channels_, row_sums_.offsets.size(), chunk(), work.threads, work.call,
+                [&](std::size_t block, std::size_t first, std::size_t last) { convolve(job, block, first, last); });
         };
         if (row_sums_.by_fours()) {
             FourRows<Conv> job{{}, geometry_.x.count, geometry_.positions()};

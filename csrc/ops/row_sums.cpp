@@ -64,8 +64,9 @@ std::size_t plane_rows(const Geometry& geometry) { return geometry.y.padded() + 
 
 bool fours_pay(const Geometry& geometry, std::size_t channels, std::size_t outputs) {
     const std::size_t row = geometry.x.kernel * channels;
-    return geometry.y.dilation == 1 && geometry.x.dilation == 1 && geometry.y.kernel > geometry.y.stride && geometry.y.kernel <= kMostRows &&
-           geometry.y.count >= kFewestRows && row >= kShortestRow && row <= kSpan / 2 && row * geometry.y.kernel * outputs <= kLargestWeight;
+    return geometry.y.dilation == 1 && geometry.x.dilation == 1 && geometry.y.kernel > geometry.y.stride &&
+           geometry.y.kernel <= kMostRows && geometry.y.count >= kFewestRows && row >= kShortestRow &&
+           row <= kSpan / 2 && row * geometry.y.kernel * outputs <= kLargestWeight;
 }
 
 RowSums lay_out_sum(const Geometry& geometry, std::size_t row, std::size_t pixel, std::size_t tap, std::size_t value) {
@@ -102,7 +103,8 @@ RowSums lay_out_differences(const Geometry& geometry, std::size_t row, std::size
     return sums;
 }
 
-void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call) {
+void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads,
+                      Call& call) {
     const std::size_t stride = geometry.y.stride, padded = geometry.y.padded(), plane = plane_rows(geometry) * row;
     // Only output rows that do not exist read there: those after the last, if the number of rows is no multiple of
     // four.
@@ -113,8 +115,8 @@ void make_differences(const Kernels& kernels, const Geometry& geometry, std::siz
     });
 }
 
-void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t row, std::size_t pixel, const float* operand,
-                 std::uint8_t* uneven, int threads, Call& call) {
+void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t row, std::size_t pixel,
+                 const float* operand, std::uint8_t* uneven, int threads, Call& call) {
     const std::size_t width = geometry.x.count, run = geometry.x.kernel * pixel, step = geometry.x.stride * pixel;
     const std::size_t at_once = (kSpan - run) / step + 1;
     // values[i] = max(values[i], values[i + apart])

@@ -71,9 +71,10 @@ std::size_t difference_rows(const Geometry& geometry);
 // must be summed one by one.  `uneven` gets 1 or 0 for each position.  With m the largest |x| in a window and t the
 // taps of the longest of the nine sums, the error at other positions is at most 9·16·(t + 8)·2⁻²⁴·m·Σ|w|, because no
 // sum consists of more than nine times what the four windows contain.
-void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t row, std::size_t pixel, const float* operand,
-                 std::uint8_t* uneven, int threads, Call& call);
+void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t row, std::size_t pixel,
+                 const float* operand, std::uint8_t* uneven, int threads, Call& call);
 // Fills the rows of an operand below the image.  `row` is the count of numbers in a row.
-void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads, Call& call);
+void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads,
+                      Call& call);
 
 }  // namespace rbnn

@@ -67,25 +67,29 @@ RowSums lay_out_points(const Geometry& geometry, std::size_t row, std::size_t pi
                 if (at < geometry.y.kernel && factor != 0) shares.push_back({at, factor});
             }
             if (shares.empty()) continue;
-            sum.segments.push_back({static_cast<std::uint32_t>((term * kPoints + point) * row), static_cast<std::uint32_t>(run)});
+            sum.segments.push_back(
+                {static_cast<std::uint32_t>((term * kPoints + point) * row), static_cast<std::uint32_t>(run)});
             sum.rows.push_back(std::move(shares));
         }
         sums.all.push_back(std::move(sum));
     }
     for (std::size_t four = 0; four < fours(geometry); ++four)
         for (std::size_t x = 0; x < geometry.x.count; ++x)
-            sums.offsets.push_back(static_cast<std::uint32_t>(four * firsts.size() * kPoints * row + geometry.x.start(x) * pixel));
+            sums.offsets.push_back(
+                static_cast<std::uint32_t>(four * firsts.size() * kPoints * row + geometry.x.start(x) * pixel));
     return sums;
 }
 
 void evaluate(const Kernels& kernels, const Geometry& geometry, std::size_t channels, const std::uint8_t* picture,
               std::int16_t* operand, int threads) {
     static_assert(kPoints == 7);
-    static constexpr Factors kFactors[kPoints] = {input_factors(0), input_factors(1), input_factors(2), input_factors(3),
-                                                  input_factors(4), input_factors(5), input_factors(6)};
+    static constexpr Factors kFactors[kPoints] = {
+        input_factors(0), input_factors(1), input_factors(2), input_factors(3),
+        input_factors(4), input_factors(5), input_factors(6)};
     const std::vector<std::size_t> firsts = terms(geometry);
     const std::vector<std::uint8_t> margin(geometry.x.side * channels, 0);
-    const std::size_t row = geometry.x.padded() * channels, side = geometry.x.padding * channels, inner = row - 2 * side;
+    const std::size_t row = geometry.x.padded() * channels, side = geometry.x.padding * channels,
+                      inner = row - 2 * side;
     parallel_for(fours(geometry) * firsts.size(), 4, threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t i = begin; i < end; ++i) {
             const std::uint8_t* rows[kPoints];

@@ -11,10 +11,10 @@ namespace {
 
 // Activations without parameters.
 const std::map<std::string, Activation> kPlain{
-    {"sigmoid", Activation::sigmoid},     {"hardswish", Activation::hardswish},     {"abs", Activation::abs},
-    {"selu", Activation::selu},           {"gelu", Activation::gelu},               {"gelu_tanh", Activation::gelu_tanh},
-    {"silu", Activation::silu},           {"tanh", Activation::tanh},               {"mish", Activation::mish},
-    {"exp", Activation::exp},             {"hardsigmoid", Activation::hardsigmoid},
+    {"sigmoid", Activation::sigmoid}, {"hardswish", Activation::hardswish},     {"abs", Activation::abs},
+    {"selu", Activation::selu},       {"gelu", Activation::gelu},               {"gelu_tanh", Activation::gelu_tanh},
+    {"silu", Activation::silu},       {"tanh", Activation::tanh},               {"mish", Activation::mish},
+    {"exp", Activation::exp},         {"hardsigmoid", Activation::hardsigmoid},
 };
 
 ActivationParameters read_activation(const Reader& reader, std::size_t channels) {
@@ -37,13 +37,15 @@ ActivationParameters read_activation(const Reader& reader, std::size_t channels)
     }
     if (name == "leaky_relu" || name == "elu" || name == "power") {
         expect(1);
-        result.activation = name == "elu" ? Activation::elu : name == "power" ? Activation::power : Activation::leaky_relu;
+        result.activation =
+            name == "elu" ? Activation::elu : name == "power" ? Activation::power : Activation::leaky_relu;
         result.low = static_cast<float>(numbers[0]);
         return result;
     }
     if (name == "softplus") {
         expect(2);
-        require(numbers[0] >= 1e-6 && numbers[0] <= 1e6 && std::fabs(numbers[1]) <= 700.0, "softplus has impossible numbers");
+        require(numbers[0] >= 1e-6 && numbers[0] <= 1e6 && std::fabs(numbers[1]) <= 700.0,
+                "softplus has impossible numbers");
         result.activation = Activation::softplus;
         result.low = static_cast<float>(numbers[0]);
         result.high = static_cast<float>(numbers[1]);

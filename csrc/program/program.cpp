@@ -73,7 +73,8 @@ private:
 
 Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::vector<std::size_t> inputs,
                  std::vector<std::size_t> outputs, const Kernels& kernels)
-    : buffers_(check_buffers(std::move(buffers))), inputs_(std::move(inputs)), outputs_(std::move(outputs)), kernels_(kernels) {
+    : buffers_(check_buffers(std::move(buffers))), inputs_(std::move(inputs)), outputs_(std::move(outputs)),
+      kernels_(kernels) {
     check_order(specs);
     Kept kept;
     for (const Spec& spec : specs) {
@@ -136,7 +137,8 @@ void Program::plan(const std::vector<Spec>& specs) {
         last[place[sum]] = last[sum];
     }
     for (std::size_t b = 0; b < buffers_.size(); ++b)
-        if (first[b] <= end && place[b] == b) lives.push_back({buffers_[b].bytes(), first[b], last[b], &buffers_[b].offset});
+        if (first[b] <= end && place[b] == b)
+            lives.push_back({buffers_[b].bytes(), first[b], last[b], &buffers_[b].offset});
     std::stable_sort(lives.begin(), lives.end(), [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
     std::vector<const Life*> placed;
     for (const Life& life : lives) {
@@ -174,12 +176,14 @@ bool Program::finite(const Floats& images, std::size_t number) const {
 
 std::size_t Program::start(const Floats& images, std::size_t number, const Workspace& work) const {
     for (std::size_t i = 0; i < inputs(); ++i)
-        kernels_.transpose(images[i] + number * input(i).values(), input(i).channels, input(i).pixels(), work.floats(input(i)));
+        kernels_.transpose(images[i] + number * input(i).values(), input(i).channels, input(i).pixels(),
+                           work.floats(input(i)));
     return 0;
 }
 
 std::size_t Program::start(const Bytes& images, std::size_t number, const Workspace& work) const {
-    kernels_.transpose_bytes(images[0] + number * input(0).values(), input(0).channels, input(0).pixels(), work.bytes(*bytes_));
+    kernels_.transpose_bytes(images[0] + number * input(0).values(), input(0).channels, input(0).pixels(),
+                             work.bytes(*bytes_));
     return 1;
 }
 
@@ -205,11 +209,13 @@ Outcome Program::run_image(const Images& images, const std::vector<float*>& outs
     return Outcome::answered;
 }
 
-Outcome Program::run(const Floats& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const {
+Outcome Program::run(const Floats& images, std::size_t count, const std::vector<float*>& outs, int threads,
+                     Call& call) const {
     return run_all(images, count, outs, threads, call);
 }
 
-Outcome Program::run(const Bytes& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const {
+Outcome Program::run(const Bytes& images, std::size_t count, const std::vector<float*>& outs, int threads,
+                     Call& call) const {
     if (!bytes_) throw Invalid("the network does not take bytes");
     return run_all(images, count, outs, threads, call);
 }
@@ -220,7 +226,8 @@ Outcome Program::run_all(const Images& images, std::size_t count, const std::vec
     threads = useful_threads(threads);
     // With several images each thread gets whole images; otherwise all threads work on the same image.
     // Only as many at a time as have room together.
-    const std::size_t together = std::min({count, static_cast<std::size_t>(std::max(threads, 1)), kLargestArena / arena_bytes_});
+    const std::size_t together =
+        std::min({count, static_cast<std::size_t>(std::max(threads, 1)), kLargestArena / arena_bytes_});
     const bool apart = together > 1;
     Lease lease(*this, apart ? together : 1);
     std::atomic<Outcome> outcome{Outcome::answered};
@@ -279,7 +286,8 @@ std::vector<double> Program::profile(const Floats& image, int repeats, int threa
     return best;
 }
 
-std::map<std::size_t, std::vector<float>> Program::trace(const Floats& image, const std::map<std::size_t, const float*>& given,
+std::map<std::size_t, std::vector<float>> Program::trace(const Floats& image,
+                                                         const std::map<std::size_t, const float*>& given,
                                                          Call& call) const {
     Lease lease(*this, 1);
     AlignedBytes arena = lease.take();
@@ -303,7 +311,8 @@ std::map<std::size_t, std::vector<float>> Program::trace(const Floats& image, co
                 pack_rows(chosen->second, buffer.pixels(), buffer.channels, work.words(buffer));
             else if (buffer.type == Buffer::Type::bytes)
                 for (std::size_t v = 0; v < buffer.values(); ++v)  // with the arguments in this order, NaN becomes 0
-                    work.bytes(buffer)[v] = static_cast<std::uint8_t>(std::min(std::max(0.0f, chosen->second[v]), 255.0f));
+                    work.bytes(buffer)[v] =
+                        static_cast<std::uint8_t>(std::min(std::max(0.0f, chosen->second[v]), 255.0f));
             else
                 std::copy_n(chosen->second, buffer.values(), work.floats(buffer));
         }

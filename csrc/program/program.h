@@ -26,7 +26,8 @@ public:
     // `images` has one array for each input and `outs` one for each output; each is N×C×H×W.  Any number of threads
     // may call this at once.  Infinite values and NaN are an error wherever they occur: later operations could hide
     // them, and each instruction set would hide them in a different way.
-    Outcome run(const Floats& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
+    Outcome run(const Floats& images, std::size_t count, const std::vector<float*>& outs, int threads,
+                Call& call) const;
     // Takes images of bytes that are not normalised.  Throws Invalid unless the network begins by quantizing its only
     // input to bytes.
     Outcome run(const Bytes& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
@@ -37,8 +38,8 @@ public:
     // What each operation writes for one image, by buffer; signs are ±1.  A buffer in `given` (height, width,
     // channels) is overwritten with those values before anything reads it, so that each operation can be tested on
     // chosen inputs.
-    std::map<std::size_t, std::vector<float>> trace(const Floats& image, const std::map<std::size_t, const float*>& given,
-                                                    Call& call) const;
+    std::map<std::size_t, std::vector<float>> trace(const Floats& image,
+                                                    const std::map<std::size_t, const float*>& given, Call& call) const;
     // The first operation that overflows, for images on which `run` reported an overflow.
     std::string find_overflow(const Floats& images, std::size_t count) const { return find(images, count); }
     std::string find_overflow(const Bytes& images, std::size_t count) const { return find(images, count); }
@@ -64,9 +65,11 @@ private:
     std::size_t start(const Floats& images, std::size_t number, const Workspace& work) const;
     std::size_t start(const Bytes& images, std::size_t number, const Workspace& work) const;
     template <class Images>
-    Outcome run_image(const Images& images, const std::vector<float*>& outs, std::size_t number, const Workspace& work) const;
+    Outcome run_image(const Images& images, const std::vector<float*>& outs, std::size_t number,
+                      const Workspace& work) const;
     template <class Images>
-    Outcome run_all(const Images& images, std::size_t count, const std::vector<float*>& outs, int threads, Call& call) const;
+    Outcome run_all(const Images& images, std::size_t count, const std::vector<float*>& outs, int threads,
+                    Call& call) const;
     template <class Images>
     std::string find(const Images& images, std::size_t count) const;
 

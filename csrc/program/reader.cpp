@@ -53,7 +53,8 @@ std::vector<std::size_t> Reader::some(const char* role, std::size_t most, std::s
         throw Invalid(std::string("attribute ") + role + " has the wrong length");
     std::vector<std::size_t> values;
     for (const double number : found->second) {
-        if (!(number >= static_cast<double>(low) && number <= static_cast<double>(high)) || number != std::floor(number))
+        if (!(number >= static_cast<double>(low) && number <= static_cast<double>(high)) ||
+            number != std::floor(number))
             throw Invalid(std::string("attribute ") + role + " is out of range");
         values.push_back(static_cast<std::size_t>(number));
     }

@@ -9,8 +9,8 @@ namespace rbnn {
 
 namespace {
 
-Axis make_axis(std::size_t side, std::size_t kernel, std::size_t stride, std::size_t padding, std::size_t dilation, bool pool,
-               bool ceil) {
+Axis make_axis(std::size_t side, std::size_t kernel, std::size_t stride, std::size_t padding, std::size_t dilation,
+               bool pool, bool ceil) {
     const std::size_t reach = dilation * (kernel - 1) + 1;
     require(!pool || 2 * padding <= kernel, "padding of a pool is at most half its kernel");
     require(side + 2 * padding >= reach, "the kernel does not fit into the picture");
@@ -39,7 +39,8 @@ Geometry read_geometry(const Reader& reader, const Buffer& in, bool pool) {
 
 void expect_no_more_bits(const std::uint8_t* data, std::size_t rows, std::size_t bits, const char* otherwise) {
     const std::size_t bytes = (bits + 7) / 8;
-    for (std::size_t row = 1; row <= rows && bits % 8 != 0; ++row) require(data[row * bytes - 1] >> bits % 8 == 0, otherwise);
+    for (std::size_t row = 1; row <= rows && bits % 8 != 0; ++row)
+        require(data[row * bytes - 1] >> bits % 8 == 0, otherwise);
 }
 
 void expect_shape(const Buffer& out, std::size_t height, std::size_t width, std::size_t channels) {
@@ -57,7 +58,8 @@ Made read_pair(const Reader& reader, const Kernels& k) {
         return make_matmul(a, b, out);
     }
     const auto fits = [](std::size_t x, std::size_t y) { return x == y || x == 1 || y == 1; };
-    require(fits(a.height, b.height) && fits(a.width, b.width) && fits(a.channels, b.channels), "shapes do not fit together");
+    require(fits(a.height, b.height) && fits(a.width, b.width) && fits(a.channels, b.channels),
+            "shapes do not fit together");
     expect_shape(out, std::max(a.height, b.height), std::max(a.width, b.width), std::max(a.channels, b.channels));
     if (kind == "add" || kind == "multiply") return (kind == "add" ? make_add : make_multiply)(k, a, b, out);
     return (kind == "divide" ? make_divide : kind == "maximum" ? make_maximum : make_minimum)(a, b, out);
@@ -98,7 +100,8 @@ Made read_adaptive_pool(const Reader& reader, const Kernels& k, const std::vecto
 
 Axes read_axes(const Reader& reader) {
     const std::string over = reader.word("over", "");
-    const bool known = over == "h" || over == "w" || over == "c" || over == "hw" || over == "hc" || over == "wc" || over == "hwc";
+    const bool known =
+        over == "h" || over == "w" || over == "c" || over == "hw" || over == "hc" || over == "wc" || over == "hwc";
     require(known, "over is h, w, c, hw, hc, wc or hwc");
     const auto has = [&](char axis) { return over.find(axis) != std::string::npos; };
     return {has('h'), has('w'), has('c')};
@@ -115,7 +118,8 @@ Made read_reduction(const Reader& reader, const Kernels& k) {
     }
     const std::string how = reader.word("how", "");
     require(how == "sum" || how == "max" || how == "min", "how is sum, max or min");
-    return make_reduction(in, out, over, how == "sum" ? Reduction::sum : how == "max" ? Reduction::max : Reduction::min);
+    return make_reduction(in, out, over,
+                          how == "sum" ? Reduction::sum : how == "max" ? Reduction::max : Reduction::min);
 }
 
 // A reduction over some axes, whose sizes become 1.
@@ -157,7 +161,8 @@ Made read_resize(const Reader& reader, Kept& kept) {
 
 Made read_permute(const Reader& reader) {
     const Buffer &in = reader.input("x"), &out = reader.output("float");
-    const auto sides = reader.some("sides", kMostSides, 1, kLargestBuffer), order = reader.some("order", kMostSides, 0, kMostSides - 1);
+    const auto sides = reader.some("sides", kMostSides, 1, kLargestBuffer),
+               order = reader.some("order", kMostSides, 0, kMostSides - 1);
     require(sides.size() == order.size(), "sides and order differ in length");
     std::size_t values = 1;
     for (const std::size_t side : sides) require((values *= side) <= kLargestBuffer, "sides are too large");
@@ -199,7 +204,8 @@ Made read_reshape(const Reader& reader, const Kernels& k) {
 
 Made read_slice(const Reader& reader) {
     const Buffer &in = reader.input("x"), &out = reader.output("float");
-    const auto start = reader.whole("start", 3, 0, kLargestChannels, {}), stop = reader.whole("stop", 3, 0, kLargestChannels, {}),
+    const auto start = reader.whole("start", 3, 0, kLargestChannels, {}),
+               stop = reader.whole("stop", 3, 0, kLargestChannels, {}),
                step = reader.whole("step", 3, 1, kLargestChannels, {});
     const std::array<std::size_t, 3> sides{in.height, in.width, in.channels};
     std::array<std::size_t, 3> counts;
@@ -213,8 +219,10 @@ Made read_slice(const Reader& reader) {
 
 Made read_pad(const Reader& reader, Kept& kept) {
     const Buffer &in = reader.input("x"), &out = reader.output("float");
-    const auto before = reader.whole("before", 3, 0, kLargestChannels, {}), after = reader.whole("after", 3, 0, kLargestChannels, {});
-    expect_shape(out, before[0] + in.height + after[0], before[1] + in.width + after[1], before[2] + in.channels + after[2]);
+    const auto before = reader.whole("before", 3, 0, kLargestChannels, {}),
+               after = reader.whole("after", 3, 0, kLargestChannels, {});
+    expect_shape(out, before[0] + in.height + after[0], before[1] + in.width + after[1],
+                 before[2] + in.channels + after[2]);
     const std::string mode = reader.word("mode", "constant");
     if (mode == "constant") return make_pad(in, out, before, static_cast<float>(reader.number("value", 0.0)));
     require(before[2] == 0 && after[2] == 0, "only height and width are padded by the picture");

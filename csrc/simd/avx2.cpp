@@ -105,7 +105,8 @@ void expand(const Word* in, const Word* below, std::size_t pixels, std::size_t w
             const __m128i even = _mm_or_si128(_mm_and_si128(a, low), _mm_andnot_si128(low, _mm_slli_epi16(b, 4)));
             const __m128i odd = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(a, 4), low), _mm_andnot_si128(low, b));
             const __m256i pairs = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(even, odd));
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i * kOperandBytes), _mm256_slli_epi16(pairs, 4));  // × kTableBytes
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i * kOperandBytes),
+                                _mm256_slli_epi16(pairs, 4));  // × kTableBytes
         }
 }
 
@@ -160,8 +161,8 @@ RBNN_INLINE void add_group(const TableOffset* const (&in)[kPairs], std::size_t k
     for (int p = 0; p < kPairs; ++p) {
         __m256i sum[kVectors];
         for (int step = 0; step < kSteps; ++step) {
-            const __m256i table = _mm256_broadcastsi128_si256(
-                _mm_load_si128(reinterpret_cast<const __m128i*>(kTables.entries + in[p][k + static_cast<std::size_t>(step)])));
+            const __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128(
+                reinterpret_cast<const __m128i*>(kTables.entries + in[p][k + static_cast<std::size_t>(step)])));
             for (int v = 0; v < kVectors; ++v) {
                 const __m256i found = look_up(table, weights + step * static_cast<int>(kBlockChannels) + 32 * v);
                 if (step == 0)
@@ -198,8 +199,10 @@ RBNN_INLINE void count_tile(const BinaryConv& job, const std::uint8_t* weights, 
             for (const std::size_t stop = k + 3 * groups; k < stop; k += 3, weights += 3 * kBlockChannels)
                 add_group<3>(in, k, weights, raw, high);
             room -= groups;
-            if (room != 0 && end - k == 1) add_group<1>(in, k, weights, raw, high), --room, ++k, weights += kBlockChannels;
-            if (room != 0 && end - k == 2) add_group<2>(in, k, weights, raw, high), --room, k += 2, weights += 2 * kBlockChannels;
+            if (room != 0 && end - k == 1)
+                add_group<1>(in, k, weights, raw, high), --room, ++k, weights += kBlockChannels;
+            if (room != 0 && end - k == 2)
+                add_group<2>(in, k, weights, raw, high), --room, k += 2, weights += 2 * kBlockChannels;
             if (k == end && ++segment != last) k = units(segment->offset), end = k + units(segment->length);
         }
         for (int p = 0; p < kPairs; ++p)
@@ -248,7 +251,8 @@ void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, st
 // memory.
 double limit(std::size_t rounds, Word seed, Word* result) {
     const __m256i table = _mm256_set1_epi64x(static_cast<long long>(seed & 0x4444444444444444u));
-    __m256i w = _mm256_set1_epi8(1), a = table, b = table, c = table, d = table, e = table, f = table, g = table, h = table;
+    __m256i w = _mm256_set1_epi8(1), a = table, b = table, c = table, d = table, e = table, f = table, g = table,
+            h = table;
     const auto group = [&](__m256i& raw, __m256i& high) {
         // The compiler must not notice that all look-ups are the same.
         __m256i sum = _mm256_shuffle_epi8(table, w);

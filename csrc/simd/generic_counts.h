@@ -7,7 +7,8 @@ using Shorts = std::int16_t __attribute__((vector_size(16)));
 struct Counted {
     Ints all;
 
-    RBNN_INLINE explicit Counted(const std::int16_t* counts) : all(__builtin_convertvector(load<Shorts>(counts), Ints)) {}
+    RBNN_INLINE explicit Counted(const std::int16_t* counts)
+        : all(__builtin_convertvector(load<Shorts>(counts), Ints)) {}
     RBNN_INLINE Floats values() const { return __builtin_convertvector(all & ~1, Floats); }
     // `one` where the activation has slope 1, otherwise `other`.
     RBNN_INLINE Floats choose(Floats one, Floats other) const { return (all & 1) != 0 ? one : other; }
@@ -43,8 +44,8 @@ void count_rows(std::size_t rows, std::size_t channels, std::size_t largest, con
     }
 }
 
-void counts_hardtanh(std::size_t rows, std::size_t channels, std::int16_t* counts, const float* scale, const float* shift,
-                     const float* shortcut, float* out) {
+void counts_hardtanh(std::size_t rows, std::size_t channels, std::int16_t* counts, const float* scale,
+                     const float* shift, const float* shortcut, float* out) {
     for (std::size_t row = 0; row < rows; ++row, counts += channels, shortcut += channels, out += channels)
         for (std::size_t c = 0; c < channels; c += kLanes) {
             const Floats z = Counted(counts + c).values() * load(scale + c) + load(shift + c) + load(shortcut + c);
@@ -63,8 +64,8 @@ void counts_prelu(std::size_t rows, std::size_t channels, std::int16_t* counts, 
         }
 }
 
-void counts_hardtanh_sums(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts, const float* mean,
-                          double* sums) {
+void counts_hardtanh_sums(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts,
+                          const float* mean, double* sums) {
     over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
         constexpr std::size_t kVectors = decltype(vectors)::value;
         Floats total[kVectors] = {}, products[kVectors] = {}, centre[kVectors];
@@ -78,14 +79,17 @@ void counts_hardtanh_sums(std::size_t rows, std::size_t channels, const float* g
                 products[v] += value * (count.values() - centre[v]);
             }
         for (std::size_t c = 0; c < kVectors * kLanes; ++c)
-            sums[first + c] = total[c / kLanes][c % kLanes], sums[channels + first + c] = products[c / kLanes][c % kLanes];
+            sums[first + c] = total[c / kLanes][c % kLanes],
+            sums[channels + first + c] = products[c / kLanes][c % kLanes];
     });
 }
 
-void counts_prelu_sums(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts, const float* mean,
-                       const float* scale, const float* shift, const float* shortcut, const float* slope, double* sums) {
+void counts_prelu_sums(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts,
+                       const float* mean, const float* scale, const float* shift, const float* shortcut,
+                       const float* slope, double* sums) {
     for (std::size_t c = 0; c < channels; c += kLanes) {
-        const Floats centre = load(mean + c), factor = load(scale + c), moved = load(shift + c), steep = load(slope + c);
+        const Floats centre = load(mean + c), factor = load(scale + c), moved = load(shift + c),
+                     steep = load(slope + c);
         Floats total[4] = {};
         for (std::size_t row = 0; row < rows; ++row) {
             const std::size_t i = row * channels + c;
@@ -102,13 +106,16 @@ void counts_prelu_sums(std::size_t rows, std::size_t channels, const float* grad
     }
 }
 
-void counts_grad(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts, const float* slope,
-                 const float* mean, const float* factor, const float* pull, const float* shift, float* grad_z, float* grad_y) {
-    for (std::size_t row = 0; row < rows; ++row, grad += channels, counts += channels, grad_z += channels, grad_y += channels)
+void counts_grad(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts,
+                 const float* slope, const float* mean, const float* factor, const float* pull, const float* shift,
+                 float* grad_z, float* grad_y) {
+    for (std::size_t row = 0; row < rows;
+         ++row, grad += channels, counts += channels, grad_z += channels, grad_y += channels)
         for (std::size_t c = 0; c < channels; c += kLanes) {
             const Counted count(counts + c);
             const Floats given = load(grad + c), value = count.choose(given, load(slope + c) * given);
             store(grad_z + c, value);
-            store(grad_y + c, load(factor + c) * value + load(pull + c) * (count.values() - load(mean + c)) + load(shift + c));
+            store(grad_y + c,
+                  load(factor + c) * value + load(pull + c) * (count.values() - load(mean + c)) + load(shift + c));
         }
 }

@@ -25,7 +25,8 @@ void pack_pixels(const float* x, const float* scale, const float* shift, const f
             } else {
                 float copy[kBlockChannels] = {};
                 for (std::size_t i = 0; i < count; ++i) copy[i] = x[first + i];
-                *bits++ = pack_lanes<kScaled>(copy, scale + first, shift + first, level + first, count) & lowest_bits(count);
+                *bits++ =
+                    pack_lanes<kScaled>(copy, scale + first, shift + first, level + first, count) & lowest_bits(count);
             }
         }
 }
@@ -88,7 +89,8 @@ RBNN_INLINE void max_vectors(const float* const* pixels, std::size_t n, std::siz
 // out = the maximum of `n` pixels of `channels` values.
 void max_of(const float* const* pixels, std::size_t n, std::size_t channels, float* out) {
     std::size_t c = 0;
-    for (; c + kBlockChannels <= channels; c += kBlockChannels) max_vectors<kBlockChannels / Lanes::kCount>(pixels, n, c, out);
+    for (; c + kBlockChannels <= channels; c += kBlockChannels)
+        max_vectors<kBlockChannels / Lanes::kCount>(pixels, n, c, out);
     for (; c + Lanes::kCount <= channels; c += Lanes::kCount) max_vectors<1>(pixels, n, c, out);
     for (; c < channels; ++c) {
         float most = pixels[0][c];

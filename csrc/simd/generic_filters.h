@@ -21,7 +21,8 @@ double dot(std::size_t n, const float* a, const float* b) {
 }
 
 template <std::size_t kRows>
-RBNN_INLINE void product_rows(std::size_t inner, std::size_t columns, const float* a, std::size_t a_row, const float* b, float* out) {
+RBNN_INLINE void product_rows(std::size_t inner, std::size_t columns, const float* a, std::size_t a_row, const float* b,
+                              float* out) {
     for (std::size_t c = 0; c < columns; c += kLanes) {
         Floats sums[kRows] = {};
         for (std::size_t k = 0; k < inner; ++k) {
@@ -34,7 +35,8 @@ RBNN_INLINE void product_rows(std::size_t inner, std::size_t columns, const floa
     }
 }
 
-void product(std::size_t rows, std::size_t inner, std::size_t columns, const float* a, std::size_t a_row, const float* b, float* out) {
+void product(std::size_t rows, std::size_t inner, std::size_t columns, const float* a, std::size_t a_row,
+             const float* b, float* out) {
     std::size_t row = 0;
     for (; row + 6 <= rows; row += 6) product_rows<6>(inner, columns, a + row * a_row, a_row, b, out + row * columns);
     for (; row < rows; ++row) product_rows<1>(inner, columns, a + row * a_row, a_row, b, out + row * columns);

@@ -4,7 +4,8 @@
 inline void copy_words(const Word* in, const Word*, std::size_t pixels, std::size_t words, std::size_t stride,
                        std::uint8_t* out) {
     if (words == 1)  // the size is known, so memcpy is not a function call
-        for (std::size_t pixel = 0; pixel < pixels; ++pixel, out += stride) __builtin_memcpy(out, in + pixel, sizeof(Word));
+        for (std::size_t pixel = 0; pixel < pixels; ++pixel, out += stride)
+            __builtin_memcpy(out, in + pixel, sizeof(Word));
     else
         for (std::size_t pixel = 0; pixel < pixels; ++pixel, in += words, out += stride)
             __builtin_memcpy(out, in, words * sizeof(Word));
@@ -52,7 +53,8 @@ float activate(const Finish& f, float v, std::size_t channel) {
         case Activation::leaky_relu: return v > 0.0f ? v : (v > 0.0f ? 0.0f : v) * f.low;
         case Activation::prelu: return v > 0.0f ? v : (v > 0.0f ? 0.0f : v) * f.slope[channel];
         // exp(700) is still finite.
-        case Activation::sigmoid: return static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(v < -700.0f ? -700.0f : v))));
+        case Activation::sigmoid:
+            return static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(v < -700.0f ? -700.0f : v))));
         case Activation::hardswish: {
             const float up = v + 3.0f, gate = up < 0.0f ? 0.0f : (up > 6.0f ? 6.0f : up);
             return v * gate / 6.0f;
@@ -172,8 +174,10 @@ template <class Rows>
 void finish_tile(const Finish& f, const Rows& rows, std::size_t block, const std::uint32_t* pixels, std::size_t n) {
     const std::size_t rest = f.channels - block * kBlockChannels, count = rest < kBlockChannels ? rest : kBlockChannels;
     const auto outputs = [&](auto residual, auto clamp, auto whole) {
-        constexpr bool kResidual = decltype(residual)::value, kClamp = decltype(clamp)::value, kWhole = decltype(whole)::value;
-        if (f.out && f.bits) return finish_pixels<kResidual, true, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
+        constexpr bool kResidual = decltype(residual)::value, kClamp = decltype(clamp)::value,
+                       kWhole = decltype(whole)::value;
+        if (f.out && f.bits)
+            return finish_pixels<kResidual, true, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
         if (f.out) return finish_pixels<kResidual, true, false, kClamp, kWhole>(f, rows, block, count, pixels, n);
         finish_pixels<kResidual, false, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
     };
@@ -192,7 +196,8 @@ template <class Count>
 void finish_counts(const BinaryConv& job, const Count* counts, std::size_t block, const std::uint32_t* pixels,
                    std::size_t n) {
     const Finish& f = job.finish;
-    const std::size_t first = block * kBlockChannels, rest = f.channels - first, count = rest < kBlockChannels ? rest : kBlockChannels;
+    const std::size_t first = block * kBlockChannels, rest = f.channels - first,
+                      count = rest < kBlockChannels ? rest : kBlockChannels;
     const Counts<Count> rows{counts, job, first};
     if (f.threshold == nullptr) return finish_tile(f, rows, block, pixels, n);
     for (std::size_t p = 0; p < n; ++p) {

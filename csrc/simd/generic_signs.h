@@ -26,8 +26,8 @@ void pack_row(const PackRow& row) {
     pack(row.x, nullptr, nullptr, row.level, row.channels, row.width, row.pixels);
 }
 
-void pixels_to_planes(const float* pixels, const float* scale, std::size_t count, std::size_t channels, std::size_t plane,
-                      float* planes) {
+void pixels_to_planes(const float* pixels, const float* scale, std::size_t count, std::size_t channels,
+                      std::size_t plane, float* planes) {
     for (std::size_t x = 0; x < count; x += kLanes)
         for (std::size_t c = 0; c < channels; c += kLanes) {
             const float* from = pixels + x * channels + c;
@@ -99,7 +99,8 @@ void table_subsets(const float* row, std::size_t first, std::size_t width, std::
     for (std::size_t group = 0; group < groups; ++group, first += kGroup, table += kSums * outputs)
         for (std::size_t o = 0; o < outputs; o += kLanes) {
             Floats p[kGroup];
-            for (std::size_t i = 0; i < kGroup; ++i) p[i] = first + i < width ? load(row + (first + i) * channels + o) : Floats{};
+            for (std::size_t i = 0; i < kGroup; ++i)
+                p[i] = first + i < width ? load(row + (first + i) * channels + o) : Floats{};
             const Floats low[4] = {Floats{}, p[0], p[1], p[0] + p[1]}, high[4] = {Floats{}, p[2], p[3], p[2] + p[3]};
             for (std::size_t h = 0; h < 4; ++h)
                 for (std::size_t l = 0; l < 4; ++l)
@@ -107,13 +108,15 @@ void table_subsets(const float* row, std::size_t first, std::size_t width, std::
         }
 }
 
-void add_to_index(const Word* planes, std::size_t count, std::size_t shift, Word mask, std::size_t at, std::uint32_t* index) {
+void add_to_index(const Word* planes, std::size_t count, std::size_t shift, Word mask, std::size_t at,
+                  std::uint32_t* index) {
     for (std::size_t c = 0; c < count; ++c) index[c] |= static_cast<std::uint32_t>((planes[c] >> shift & mask) << at);
 }
 
 // sums (count, kVectors vectors) += table[group][index[i] >> shift >> 4·group & 15] over kGroups groups.
 template <class Vector, std::size_t kVectors, std::size_t kGroups>
-RBNN_INLINE void look_up_groups(const float* table, const std::uint32_t* index, std::size_t count, unsigned shift, float* sums) {
+RBNN_INLINE void look_up_groups(const float* table, const std::uint32_t* index, std::size_t count, unsigned shift,
+                                float* sums) {
     constexpr std::size_t kBytes = kVectors * sizeof(Vector), kFloats = sizeof(Vector) / sizeof(float);
     const char* bytes = reinterpret_cast<const char*>(table);
     for (std::size_t i = 0; i < count; ++i, sums += kVectors * kFloats) {
@@ -138,13 +141,13 @@ RBNN_INLINE void look_up_vectors(std::size_t groups, const float* table, const s
         case 2: return look_up_groups<Vector, kVectors, 2>(table, index, count, 0, sums);
         default:
             for (unsigned group = 0; group < groups; ++group)
-                look_up_groups<Vector, kVectors, 1>(table + group * kSums * kVectors * sizeof(Vector) / sizeof(float), index,
-                                                    count, 4 * group, sums);
+                look_up_groups<Vector, kVectors, 1>(table + group * kSums * kVectors * sizeof(Vector) / sizeof(float),
+                                                    index, count, 4 * group, sums);
     }
 }
 
-void look_up_subsets(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index, std::size_t count,
-                     float* sums) {
+void look_up_subsets(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index,
+                     std::size_t count, float* sums) {
     switch (outputs) {
         case 32: return look_up_vectors<Floats, 4>(groups, table, index, count, sums);
         case 16: return look_up_vectors<Floats, 2>(groups, table, index, count, sums);

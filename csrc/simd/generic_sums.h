@@ -150,7 +150,8 @@ struct FourRowsTile {
     static void run(const FourRows<Conv>& job, std::size_t block, std::size_t position) {
         constexpr std::size_t kApart = kPixels * kBlockChannels;
         const Finish& finish = job.sums[0].finish;
-        const std::size_t rest = finish.channels - block * kBlockChannels, channels = rest < kBlockChannels ? rest : kBlockChannels;
+        const std::size_t rest = finish.channels - block * kBlockChannels,
+                          channels = rest < kBlockChannels ? rest : kBlockChannels;
         alignas(64) Number sums[kRowSums<Conv> * kApart];
         for (std::size_t part = 0; part < kRowSums<Conv>; ++part)
             sum_pixels<kPixels>(job.sums[part], block, position, sums + part * kApart);
@@ -184,7 +185,8 @@ void widen_bytes(const std::uint8_t* in, std::size_t n, std::uint8_t* out) {
     }
 }
 
-void mix_rows(const std::uint8_t* const* rows, const std::int16_t* factors, std::size_t n, std::int16_t* __restrict out) {
+void mix_rows(const std::uint8_t* const* rows, const std::int16_t* factors, std::size_t n,
+              std::int16_t* __restrict out) {
     const std::uint8_t* row[7];
     int factor[7];
     RBNN_UNROLL

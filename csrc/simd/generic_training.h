@@ -31,7 +31,8 @@ RBNN_INLINE Floats bell(Floats z) {
 }
 
 // out = grad·(1 − tanh²(steepness·(x − mean)·inverse_std))
-void bend(std::size_t n, float steepness, const float* x, float mean, float inverse_std, const float* grad, float* out) {
+void bend(std::size_t n, float steepness, const float* x, float mean, float inverse_std, const float* grad,
+          float* out) {
     const float factor = 2.0f * steepness * inverse_std;
     std::size_t i = 0;
     for (; i + kLanes <= n; i += kLanes) store(out + i, load(grad + i) * bell((load(x + i) - mean) * factor));
@@ -67,8 +68,8 @@ double squares(std::size_t n, const float* x, float mean) {
     return sum_of(n, [&](std::size_t i) RBNN_INLINE_LAMBDA { return (x[i] - mean) * (x[i] - mean); });
 }
 
-void standardised_tent(std::size_t n, Tent shape, const float* grad, const float* x, float mean, float inverse_std, float* out,
-                       double* sum, double* product) {
+void standardised_tent(std::size_t n, Tent shape, const float* grad, const float* x, float mean, float inverse_std,
+                       float* out, double* sum, double* product) {
     if (shape.steepness != 0.0f) bend(n, shape.steepness, x, mean, inverse_std, grad, out), grad = out;
     double total = 0.0, total_product = 0.0;
     for (std::size_t i = 0; i < n; i += kSummed) {
@@ -84,14 +85,15 @@ void standardised_tent(std::size_t n, Tent shape, const float* grad, const float
         for (; j + kPartialSums <= count; j += kPartialSums)
             for (std::size_t lane = 0; lane < kPartialSums; ++lane) step(i + j + lane, lane);
         for (std::size_t lane = 0; j + lane < count; ++lane) step(i + j + lane, lane);
-        for (std::size_t lane = 0; lane < kPartialSums; ++lane) total += lanes[lane], total_product += product_lanes[lane];
+        for (std::size_t lane = 0; lane < kPartialSums; ++lane)
+            total += lanes[lane], total_product += product_lanes[lane];
     }
     *sum = total;
     *product = total_product;
 }
 
-void standardised_finish(std::size_t n, const float* x, float mean, float inverse_std, float shift, float pull, const float* added,
-                         float* out) {
+void standardised_finish(std::size_t n, const float* x, float mean, float inverse_std, float shift, float pull,
+                         const float* added, float* out) {
     const auto finished = [&](std::size_t i) RBNN_INLINE_LAMBDA {
         return inverse_std * (out[i] - shift - (x[i] - mean) * inverse_std * pull);
     };
@@ -177,6 +179,6 @@ void norm_grad(std::size_t rows, std::size_t channels, const float* grad_sum, co
                const float* factor, const float* pull, const float* shift, float* grad_y) {
     for (std::size_t row = 0; row < rows; ++row, grad_sum += channels, y += channels, grad_y += channels)
         for (std::size_t c = 0; c < channels; c += kLanes)
-            store(grad_y + c,
-                  load(factor + c) * load(grad_sum + c) + load(pull + c) * (load(y + c) - load(mean + c)) + load(shift + c));
+            store(grad_y + c, load(factor + c) * load(grad_sum + c) + load(pull + c) * (load(y + c) - load(mean + c)) +
+                                  load(shift + c));
 }

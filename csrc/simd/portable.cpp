@@ -76,7 +76,8 @@ RBNN_INLINE void flush(Word* bytes, std::uint32_t* counts, std::size_t n) {
 
 void binary_conv(const BinaryConv& job, std::size_t block, std::size_t first, std::size_t last) {
     const auto* weights = reinterpret_cast<const Word*>(job.weights + block * job.block_bytes);
-    const std::size_t rest = job.finish.channels - block * kBlockChannels, n = rest < kBlockChannels ? rest : kBlockChannels;
+    const std::size_t rest = job.finish.channels - block * kBlockChannels,
+                      n = rest < kBlockChannels ? rest : kBlockChannels;
     for (std::size_t pixel = first; pixel < last; ++pixel) {
         std::uint32_t counts[kBlockChannels] = {};
         Word bytes[kBlockChannels] = {};

@@ -55,8 +55,8 @@ struct LookUpRow {
 struct NormKernels {
     void (*add_hardtanh)(std::size_t rows, std::size_t channels, const float* y, const float* scale, const float* shift,
                          const float* shortcut, float* out);
-    void (*add_hardtanh_grad)(std::size_t rows, std::size_t channels, const float* grad, const float* out, const float* y,
-                              const float* mean, float* grad_sum, double* sum, double* product);
+    void (*add_hardtanh_grad)(std::size_t rows, std::size_t channels, const float* grad, const float* out,
+                              const float* y, const float* mean, float* grad_sum, double* sum, double* product);
     void (*grad)(std::size_t rows, std::size_t channels, const float* grad_sum, const float* y, const float* mean,
                  const float* factor, const float* pull, const float* shift, float* grad_y);
 };
@@ -68,19 +68,21 @@ struct CountKernels {
     void (*rows)(std::size_t rows, std::size_t channels, std::size_t largest, const float* y, std::int16_t* counts,
                  std::int64_t* sum, std::int64_t* square);
     // With z = count·scale + shift + shortcut:  out = hardtanh(z), or out = prelu(z) + after.
-    void (*hardtanh)(std::size_t rows, std::size_t channels, std::int16_t* counts, const float* scale, const float* shift,
-                     const float* shortcut, float* out);
+    void (*hardtanh)(std::size_t rows, std::size_t channels, std::int16_t* counts, const float* scale,
+                     const float* shift, const float* shortcut, float* out);
     void (*prelu)(std::size_t rows, std::size_t channels, std::int16_t* counts, const float* scale, const float* shift,
                   const float* shortcut, const float* slope, const float* after, float* out);
     // For each channel (2, channels): Σ grad_z, Σ grad_z·(count − mean).
-    void (*hardtanh_sums)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts, const float* mean,
-                          double* sums);
+    void (*hardtanh_sums)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts,
+                          const float* mean, double* sums);
     // For each channel (4, channels): these two, Σ grad·min(z, 0), Σ grad.
-    void (*prelu_sums)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts, const float* mean,
-                       const float* scale, const float* shift, const float* shortcut, const float* slope, double* sums);
+    void (*prelu_sums)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts,
+                       const float* mean, const float* scale, const float* shift, const float* shortcut,
+                       const float* slope, double* sums);
     // grad_z = grad if the bit is set, otherwise slope·grad;  grad_y = factor·grad_z + pull·(count − mean) + shift.
-    void (*grad)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts, const float* slope,
-                 const float* mean, const float* factor, const float* pull, const float* shift, float* grad_z, float* grad_y);
+    void (*grad)(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts,
+                 const float* slope, const float* mean, const float* factor, const float* pull, const float* shift,
+                 float* grad_z, float* grad_y);
 };
 
 struct TrainingKernels {
@@ -89,8 +91,8 @@ struct TrainingKernels {
     void (*tent)(std::size_t n, Tent tent, const float* grad, const float* x, float* out);  // out may be grad
     double (*squares)(std::size_t n, const float* x, float mean);                           // Σ (x − mean)²
     // out = tent(x̂)·grad, with the sum of out and the sum of out·x̂.
-    void (*standardised_tent)(std::size_t n, Tent tent, const float* grad, const float* x, float mean, float inverse_std, float* out,
-                              double* sum, double* product);
+    void (*standardised_tent)(std::size_t n, Tent tent, const float* grad, const float* x, float mean,
+                              float inverse_std, float* out, double* sum, double* product);
     // out = inverse_std·(out − shift − x̂·pull), plus `added` if that is not null.
     void (*standardised_finish)(std::size_t n, const float* x, float mean, float inverse_std, float shift, float pull,
                                 const float* added, float* out);
@@ -99,29 +101,31 @@ struct TrainingKernels {
 
     // Kernels on rows of channels (training/batch_norm.h): sums of y − pivot and of its squares, and what follows from
     // them.
-    void (*sum_rows)(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum, double* square);
+    void (*sum_rows)(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum,
+                     double* square);
     NormKernels norm;
     CountKernels counts;
 
     // Kernels on a filter (training/rotated_weight.h).
     void (*standardise)(std::size_t n, const float* x, float mean, float inverse_std, float* out);
-    void (*mix)(std::size_t n, const float* a, const float* b, float share, float* out);  // a + share·(b − a); out may be a
+    // out = a + share·(b − a); out may be a.
+    void (*mix)(std::size_t n, const float* a, const float* b, float share, float* out);
     // out = share·grad; returns Σ grad·(b − a).
     double (*mix_backward)(std::size_t n, const float* grad, const float* a, const float* b, float share, float* out);
     double (*dot)(std::size_t n, const float* a, const float* b);
     // out (rows, columns) = a (rows, inner) · b (inner, columns).  Columns are whole vectors, and rows of a are a_row
     // apart.
-    void (*product)(std::size_t rows, std::size_t inner, std::size_t columns, const float* a, std::size_t a_row, const float* b,
-                    float* out);
+    void (*product)(std::size_t rows, std::size_t inner, std::size_t columns, const float* a, std::size_t a_row,
+                    const float* b, float* out);
 
     void (*pack_row)(const PackRow&);
 
     // The gradient of the input, with planes: pixels (count, channels) times scale → planes, and back with `step`
     // floats from pixel to pixel.
-    void (*pixels_to_planes)(const float* pixels, const float* scale, std::size_t count, std::size_t channels, std::size_t plane,
-                             float* planes);
-    void (*planes_to_pixels)(const float* planes, std::size_t plane, std::size_t count, std::size_t channels, std::size_t step,
-                             float* pixels);
+    void (*pixels_to_planes)(const float* pixels, const float* scale, std::size_t count, std::size_t channels,
+                             std::size_t plane, float* planes);
+    void (*planes_to_pixels)(const float* planes, std::size_t plane, std::size_t count, std::size_t channels,
+                             std::size_t step, float* pixels);
     // The 16 sums ±g0 ±g1 ±g2 ±g3 of n values of four planes, `entry` floats apart.
     void (*table_planes)(const float* planes, std::size_t plane, std::size_t n, std::size_t entry, float* table);
     void (*add_tables)(const AddTables&);
@@ -133,10 +137,11 @@ struct TrainingKernels {
 
     // The gradient of the weight.  Writes, for groups of four pixels of an output row from `first` on, the sums over
     // their subsets: table (groups, 16, outputs).
-    void (*table_subsets)(const float* row, std::size_t first, std::size_t width, std::size_t channels, std::size_t groups,
-                          std::size_t outputs, float* table);
+    void (*table_subsets)(const float* row, std::size_t first, std::size_t width, std::size_t channels,
+                          std::size_t groups, std::size_t outputs, float* table);
     // index[c] |= (planes[c] >> shift & mask) << at
-    void (*add_to_index)(const Word* planes, std::size_t count, std::size_t shift, Word mask, std::size_t at, std::uint32_t* index);
+    void (*add_to_index)(const Word* planes, std::size_t count, std::size_t shift, Word mask, std::size_t at,
+                         std::uint32_t* index);
     // sums (count, outputs) += table[group][index[i] >> 4·group & 15] over all groups.  outputs is 8, 16 or 32; tables
     // and sums start at a cache line.
     void (*look_up_subsets)(std::size_t outputs, std::size_t groups, const float* table, const std::uint32_t* index,

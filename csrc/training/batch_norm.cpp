@@ -41,7 +41,8 @@ void over_rows(Pixels shape, const Body& body) {
 
 void batch_statistics(Pixels shape, const float* y, double* mean, double* variance) {
     over_parts(shape, {mean, variance}, [&](std::size_t first, std::size_t rows, double* sums) {
-        shape.kernels.training.sum_rows(rows, shape.channels, y + first * shape.channels, y, sums, sums + shape.channels);
+        shape.kernels.training.sum_rows(rows, shape.channels, y + first * shape.channels, y, sums,
+                                        sums + shape.channels);
     });
     for (std::size_t c = 0; c < shape.channels; ++c) {
         const double n = static_cast<double>(shape.rows), from_pivot = mean[c] / n;
@@ -52,7 +53,8 @@ void batch_statistics(Pixels shape, const float* y, double* mean, double* varian
     }
 }
 
-void norm_add_hardtanh(Pixels shape, const float* y, const float* scale, const float* shift, const float* shortcut, float* out) {
+void norm_add_hardtanh(Pixels shape, const float* y, const float* scale, const float* shift, const float* shortcut,
+                       float* out) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
         shape.kernels.training.norm.add_hardtanh(rows, shape.channels, y + at, scale, shift, shortcut + at, out + at);
     });
@@ -62,21 +64,24 @@ void norm_add_hardtanh_backward(Pixels shape, const float* grad, const float* ou
                                 float* grad_sum, double* sum, double* product) {
     over_parts(shape, {sum, product}, [&](std::size_t first, std::size_t rows, double* sums) {
         const std::size_t at = first * shape.channels;
-        shape.kernels.training.norm.add_hardtanh_grad(rows, shape.channels, grad + at, out + at, y + at, mean, grad_sum + at, sums,
-                                                      sums + shape.channels);
+        shape.kernels.training.norm.add_hardtanh_grad(rows, shape.channels, grad + at, out + at, y + at, mean,
+                                                      grad_sum + at, sums, sums + shape.channels);
     });
 }
 
-void counts_hardtanh(Pixels shape, std::int16_t* counts, const float* scale, const float* shift, const float* shortcut, float* out) {
+void counts_hardtanh(Pixels shape, std::int16_t* counts, const float* scale, const float* shift, const float* shortcut,
+                     float* out) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
-        shape.kernels.training.counts.hardtanh(rows, shape.channels, counts + at, scale, shift, shortcut + at, out + at);
+        shape.kernels.training.counts.hardtanh(rows, shape.channels, counts + at, scale, shift, shortcut + at,
+                                               out + at);
     });
 }
 
 void counts_prelu(Pixels shape, std::int16_t* counts, const float* scale, const float* shift, const float* shortcut,
                   const float* slope, const float* after, float* out) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
-        shape.kernels.training.counts.prelu(rows, shape.channels, counts + at, scale, shift, shortcut + at, slope, after, out + at);
+        shape.kernels.training.counts.prelu(rows, shape.channels, counts + at, scale, shift, shortcut + at, slope,
+                                            after, out + at);
     });
 }
 
@@ -88,19 +93,21 @@ void counts_hardtanh_sums(Pixels shape, const float* grad, const std::int16_t* c
     });
 }
 
-void counts_prelu_sums(Pixels shape, const float* grad, const std::int16_t* counts, const float* mean, const float* scale,
-                       const float* shift, const float* shortcut, const float* slope, double* sum, double* product,
-                       double* grad_slope, double* grad_after) {
+void counts_prelu_sums(Pixels shape, const float* grad, const std::int16_t* counts, const float* mean,
+                       const float* scale, const float* shift, const float* shortcut, const float* slope, double* sum,
+                       double* product, double* grad_slope, double* grad_after) {
     over_parts(shape, {sum, product, grad_slope, grad_after}, [&](std::size_t first, std::size_t rows, double* sums) {
         const std::size_t at = first * shape.channels;
-        shape.kernels.training.counts.prelu_sums(rows, shape.channels, grad + at, counts + at, mean, scale, shift, shortcut + at, slope, sums);
+        shape.kernels.training.counts.prelu_sums(rows, shape.channels, grad + at, counts + at, mean, scale, shift,
+                                                 shortcut + at, slope, sums);
     });
 }
 
 void norm_backward(Pixels shape, const float* grad_sum, const float* y, const float* mean, const float* factor,
                    const float* pull, const float* shift, float* grad_y) {
     over_rows(shape, [&](std::size_t at, std::size_t rows) {
-        shape.kernels.training.norm.grad(rows, shape.channels, grad_sum + at, y + at, mean, factor, pull, shift, grad_y + at);
+        shape.kernels.training.norm.grad(rows, shape.channels, grad_sum + at, y + at, mean, factor, pull, shift,
+                                         grad_y + at);
     });
 }
 

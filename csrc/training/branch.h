@@ -45,8 +45,8 @@ struct BranchState {
     BranchStatistics statistics;
 };
 
-void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
-                    const BranchState& state);
+void branch_forward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm,
+                    const BranchEnd& end, const BranchState& state);
 
 struct BranchGradients {
     float *x, *shortcut;                    // if shortcut is null, x is also the shortcut
@@ -55,7 +55,8 @@ struct BranchGradients {
     float *slope, *after;                   // if there are slopes
 };
 
-void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm, const BranchEnd& end,
-                     const BranchState& state, Tent tent, const float* grad, const BranchGradients& gradients);
+void branch_backward(const SignConv& conv, const float* signs, const float* scale, const Norm& norm,
+                     const BranchEnd& end, const BranchState& state, Tent tent, const float* grad,
+                     const BranchGradients& gradients);
 
 }  // namespace rbnn

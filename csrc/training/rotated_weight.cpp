@@ -35,7 +35,8 @@ public:
     // x and out are (rows, columns); out may be x.
     void operator()(const float* x, float* out) {
         kernels_.training.product(rows_, columns_, padded(columns_), x, columns_, right_.data(), half_.data());
-        kernels_.training.product(rows_, rows_, padded(columns_), left_.data(), padded(rows_), half_.data(), whole_.data());
+        kernels_.training.product(rows_, rows_, padded(columns_), left_.data(), padded(rows_), half_.data(),
+                                  whole_.data());
         for (std::size_t i = 0; i < rows_; ++i)
             std::copy_n(whole_.data() + i * padded(columns_), columns_, out + i * columns_);
     }
@@ -48,7 +49,8 @@ private:
 
 template <class Body>
 void over_filters(const Filters& filters, const Body& body) {
-    parallel_for(filters.count, std::max<std::size_t>(kGrain / std::max<std::size_t>(filters.values, 1), 1), filters.threads, body);
+    parallel_for(filters.count, std::max<std::size_t>(kGrain / std::max<std::size_t>(filters.values, 1), 1),
+                 filters.threads, body);
 }
 
 // Convert the values of one filter between the order in memory and that of the rotation.
@@ -122,7 +124,8 @@ void rotated_weight_backward(const Filters& filters, const Rotation& rotation, c
                 const float alpha = rotation.alpha(f);
                 from_memory(filters, g, given.data());
                 from_memory(filters, standard.data(), total.data());
-                const double slope = kernels.mix_backward(n, given.data(), total.data(), turned + f * n, alpha, through.data());
+                const double slope =
+                    kernels.mix_backward(n, given.data(), total.data(), turned + f * n, alpha, through.data());
                 if (grad_beta) {
                     const double beta = rotation.beta[rotation.betas == 1 ? 0 : f], sine = std::sin(beta);
                     grad_beta[f] = static_cast<float>(slope * std::cos(beta) * ((sine > 0.0) - (sine < 0.0)));

@@ -24,7 +24,9 @@ struct SignRow {
 
     // The place in this row of the output for which the first of `columns` is tap kx: padded column j·stride +
     // remainder is tap kx of output j − (kx − remainder)/stride.
-    std::size_t seen_by(const Columns& of, std::size_t kx) const { return left + of.first - (kx - of.remainder) / stride; }
+    std::size_t seen_by(const Columns& of, std::size_t kx) const {
+        return left + of.first - (kx - of.remainder) / stride;
+    }
 };
 
 SignRow sign_row(const SignConv& conv);

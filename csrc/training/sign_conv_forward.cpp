@@ -52,13 +52,13 @@ void sign_conv_forward(const SignConv& conv, const SignFilters& filters, const f
         for (std::size_t image = begin; image < end; ++image) {
             std::fill(levels.begin(), levels.end(), level(image));
             for (std::size_t y = 0; y < conv.height; ++y)
-                conv.kernels.training.pack_row({x + image * conv.in_values() + y * conv.width * conv.in_channels, levels.data(),
-                                                conv.width, conv.in_channels, conv.stride_x, conv.padding_x,
-                                                pixels.data() + y * conv.width * words,
-                                                planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels});
+                conv.kernels.training.pack_row(
+                    {x + image * conv.in_values() + y * conv.width * conv.in_channels, levels.data(), conv.width,
+                     conv.in_channels, conv.stride_x, conv.padding_x, pixels.data() + y * conv.width * words,
+                     planes + image * conv.plane_words() + y * conv.stride_x * conv.in_channels});
             float* y = out ? out + image * conv.out_values() : own.data();
-            const Finish finish{conv.out_channels, scale.data(), shift.data(), nullptr, Activation::clamp, -kInfinity, kInfinity,
-                                nullptr, shift.data(), nullptr, y, nullptr};
+            const Finish finish{conv.out_channels, scale.data(), shift.data(), nullptr, Activation::clamp, -kInfinity,
+                                kInfinity, nullptr, shift.data(), nullptr, y, nullptr};
             convolution.run(pixels.data(), scratch.data(), finish, 1, call);
             if (done) done(image, y);
         }

@@ -5,7 +5,8 @@
 namespace rbnn {
 
 std::function<ImageGradient()> image_gradients(const SignConv& conv, const SignFilters& filters) {
-    return conv.kernels.training.look_up_row ? image_gradients_in_registers(conv, filters) : image_gradients_in_planes(conv, filters);
+    return conv.kernels.training.look_up_row ? image_gradients_in_registers(conv, filters)
+                                             : image_gradients_in_planes(conv, filters);
 }
 
 void sign_conv_grad_input(const SignConv& conv, const SignFilters& filters, const float* grad, float* grad_a,

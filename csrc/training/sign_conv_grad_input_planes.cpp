@@ -34,7 +34,9 @@ struct Plan {
     std::vector<std::uint16_t> offsets;
     std::vector<std::size_t> offsets_at;  // by round, ky, columns
 
-    std::size_t gradients() const { return kGroups * kGroup * rounds * conv.out_height() * row.length + kLanes * kVectors; }
+    std::size_t gradients() const {
+        return kGroups * kGroup * rounds * conv.out_height() * row.length + kLanes * kVectors;
+    }
     std::size_t sums() const { return channels * sum_rows * sum_row; }
     std::size_t groups(std::size_t round) const {
         return std::min(kGroups, conv.out_channels / kGroup - round * kGroups);
@@ -52,7 +54,8 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
     plan.rows = std::min(std::max<std::size_t>(kVectors / most, 1), conv.out_height());
     // What is read beyond the last row of an entry is discarded.
     plan.entry = divide_up(plan.rows * plan.row.length, kLanes) * kLanes;
-    plan.sum_rows = std::max(conv.height + conv.padding_y, (divide_up(conv.out_height(), plan.rows) * plan.rows - 1) * conv.stride_y + conv.kernel_y);
+    plan.sum_rows = std::max(conv.height + conv.padding_y,
+                             (divide_up(conv.out_height(), plan.rows) * plan.rows - 1) * conv.stride_y + conv.kernel_y);
     plan.channels = std::clamp(kSumsBytes / (plan.sum_rows * plan.sum_row * sizeof(float)) / kLanes * kLanes,
                                2 * kLanes, divide_up(conv.in_channels, kLanes) * kLanes);
     plan.channels = std::min(plan.channels, conv.in_channels);
@@ -82,8 +85,8 @@ void to_planes(const Plan& plan, const float* grad, const float* scale, float* p
     const SignConv& conv = plan.conv;
     const std::size_t width = conv.out_width(), plane = conv.out_height() * plan.row.length;
     for (std::size_t y = 0; y < conv.out_height(); ++y)
-        conv.kernels.training.pixels_to_planes(grad + y * width * conv.out_channels, scale, width, conv.out_channels, plane,
-                                               planes + y * plan.row.length + plan.row.left);
+        conv.kernels.training.pixels_to_planes(grad + y * width * conv.out_channels, scale, width, conv.out_channels,
+                                               plane, planes + y * plan.row.length + plan.row.left);
 }
 
 // grad_a (height, width, channels), for the channels from `first` on, = sums (channels, sum_rows, sum_row).
@@ -118,13 +121,15 @@ void add_rows(const Plan& plan, const float* tables, std::size_t round, std::siz
         for (std::size_t k = 0; k < plan.row.columns.size(); ++k) {
             const Columns& columns = plan.row.columns[k];
             const std::size_t count = plan.groups(round) * columns.taps.size();
-            const std::uint16_t* offsets =
-                plan.offsets.data() + plan.offsets_at[(round * conv.kernel_y + ky) * plan.row.columns.size() + k] + first * count;
+            const std::uint16_t* offsets = plan.offsets.data() +
+                                           plan.offsets_at[(round * conv.kernel_y + ky) * plan.row.columns.size() + k] +
+                                           first * count;
             AddTables job{tables, offsets, count, channels, plane, 0, {}, {}, sums};
             for (std::size_t row = 0; row < rows; ++row)
                 for (std::size_t v = 0; v < vectors(columns); ++v) {
                     job.table_at[job.vectors] = row * plan.row.length + v * kLanes;
-                    job.sums_at[job.vectors] = ((y + row) * conv.stride_y + ky) * plan.sum_row + plan.sums_at[k] + v * kLanes;
+                    job.sums_at[job.vectors] =
+                        ((y + row) * conv.stride_y + ky) * plan.sum_row + plan.sums_at[k] + v * kLanes;
                     if (++job.vectors < kVectors && !(row + 1 == rows && v + 1 == vectors(columns))) continue;
                     conv.kernels.training.add_tables(job);
                     job.vectors = 0;
@@ -141,8 +146,9 @@ std::function<ImageGradient()> image_gradients_in_planes(const SignConv& conv, c
             std::vector<float> planes, sums, tables;
         };
         const Plan& plan = *shared;
-        const auto scratch = std::make_shared<Scratch>(Scratch{std::vector<float>(plan.gradients(), 0.0f), std::vector<float>(plan.sums() + kLanes),
-                                                               std::vector<float>(kGroups * kSums * plan.entry + kLanes * kVectors)});
+        const auto scratch = std::make_shared<Scratch>(
+            Scratch{std::vector<float>(plan.gradients(), 0.0f), std::vector<float>(plan.sums() + kLanes),
+                    std::vector<float>(kGroups * kSums * plan.entry + kLanes * kVectors)});
         return [shared, scratch, &filters](const float* grad, float* grad_a) {
             const Plan& plan = *shared;
             const SignConv& conv = plan.conv;

@@ -39,8 +39,8 @@ std::vector<Block> make_blocks(const SignConv& conv) {
 
 // index[c] has the bits of channel c that this tap sees at the pixels of the block.  The last entry is for the
 // additional channel.
-void make_index(const SignConv& conv, const Block& block, const Word* planes, const Word* inside, std::size_t ky, std::size_t kx,
-                std::size_t first, std::size_t count, std::uint32_t* index) {
+void make_index(const SignConv& conv, const Block& block, const Word* planes, const Word* inside, std::size_t ky,
+                std::size_t kx, std::size_t first, std::size_t count, std::uint32_t* index) {
     std::memset(index, 0, (count + 1) * sizeof *index);
     const std::size_t column = kx % conv.stride_x;
     for (const Run& run : block.runs) {
@@ -63,7 +63,8 @@ std::vector<Word> columns_inside(const SignConv& conv) {
 
 }  // namespace
 
-WeightGradient::WeightGradient(const SignConv& given) : conv(given), blocks_(make_blocks(given)), inside_(columns_inside(given)) {
+WeightGradient::WeightGradient(const SignConv& given)
+    : conv(given), blocks_(make_blocks(given)), inside_(columns_inside(given)) {
     for (std::size_t o = 0, outputs; o < conv.out_channels; o += outputs) {
         const std::size_t rest = conv.out_channels - o;
         outputs = rest >= kSlabOutputs ? kSlabOutputs : (rest >= 16 ? 16 : 8);
@@ -82,9 +83,9 @@ void WeightGradient::add(std::size_t slab_number, std::size_t part, const float*
     std::uint32_t index[kSlabInputs + 1];
     for (const Block& block : blocks_) {
         for (const Run& run : block.runs)
-            conv.kernels.training.table_subsets(grad + slab.first_output + run.row * conv.out_width() * conv.out_channels,
-                                                run.first * kGroup, conv.out_width(), conv.out_channels, run.count, slab.outputs,
-                                                table + run.at * kSums * slab.outputs);
+            conv.kernels.training.table_subsets(
+                grad + slab.first_output + run.row * conv.out_width() * conv.out_channels, run.first * kGroup,
+                conv.out_width(), conv.out_channels, run.count, slab.outputs, table + run.at * kSums * slab.outputs);
         float* sums = own.data()->values;
         for (std::size_t ky = 0; ky < conv.kernel_y; ++ky)
             for (std::size_t kx = 0; kx < conv.kernel_x; ++kx, sums += (slab.inputs + 1) * slab.outputs) {
@@ -101,7 +102,8 @@ void WeightGradient::add_up(std::size_t slab_number, std::size_t tap, float* gra
         std::fill(out, out + slab.outputs, 0.0);
         for (std::size_t part = 0; part < parts_; ++part)
             if (const std::vector<Line>& own = sums_[slab_number * parts_ + part]; !own.empty())
-                conv.kernels.add_into(out, own.data()->values + (tap * (slab.inputs + 1) + c) * slab.outputs, slab.outputs);
+                conv.kernels.add_into(out, own.data()->values + (tap * (slab.inputs + 1) + c) * slab.outputs,
+                                      slab.outputs);
     };
     total(slab.inputs, all);
     for (std::size_t c = 0; c < slab.inputs; ++c) {
@@ -116,7 +118,8 @@ void WeightGradient::add_images(const float* grad, const Word* planes) {
     parallel_for(slabs_.size() * parts_, 1, conv.threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t task = begin; task < end; ++task)
             for (std::size_t image = first_image(task % parts_); image < first_image(task % parts_ + 1); ++image)
-                add(task / parts_, task % parts_, grad + image * conv.out_values(), planes + image * conv.plane_words());
+                add(task / parts_, task % parts_, grad + image * conv.out_values(),
+                    planes + image * conv.plane_words());
     });
 }
 

@@ -1,5 +1,5 @@
-// Every kind of kernels that this machine runs against the portable ones, on random shapes.  No Python: so that it can be
-// cross-compiled and emulated, and run under sanitizers.  Usage: compare_kernels [rounds]
+// Every kind of kernels that this machine runs against the portable ones, on random shapes.  No Python: so that it can
+// be cross-compiled and emulated, and run under sanitizers.  Usage: compare_kernels [rounds]
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -32,7 +32,8 @@ std::vector<float> floats(std::size_t count) {
 }
 
 enum Loop { kBinary, kFloat, kFloatFours, kInt8, kInt8Fours, kLoops };
-constexpr const char* kLoopNames[kLoops] = {"binary_conv", "float_conv", "float_four_rows", "int8_conv", "int8_four_rows"};
+constexpr const char* kLoopNames[kLoops] = {"binary_conv", "float_conv", "float_four_rows", "int8_conv",
+                                            "int8_four_rows"};
 
 // Kernels whose calls of each inner loop are counted on the way to it; one at a time.
 struct Watched {
@@ -68,7 +69,8 @@ struct Watched {
     static inline Watched* now = nullptr;
 };
 
-// Of five cases one is of bytes, one of floats, two of bits, and one a stem of bytes or floats: what pays four rows at a time.
+// Of five cases one is of bytes, one of floats, two of bits, and one a stem of bytes or floats: what pays four rows at
+// a time.
 struct Case {
     std::vector<Buffer> buffers;
     std::vector<Spec> specs;
@@ -82,7 +84,8 @@ struct Case {
     Case(const Case&) = delete;
     explicit Case(std::size_t round) {
         const std::size_t kind = round % 5;
-        const bool stem = kind == 4, bytes_in = kind == 0 || (stem && round / 5 % 2 == 1), bits_in = kind == 2 || kind == 3;
+        const bool stem = kind == 4, bytes_in = kind == 0 || (stem && round / 5 % 2 == 1),
+                   bits_in = kind == 2 || kind == 3;
         const bool by_threshold = bits_in && round / 5 % 3 == 0, add = !by_threshold && any(0, 1) == 1;
         const bool prelu = !by_threshold && any(0, 1) == 1;
         exact = bytes_in || bits_in;
@@ -105,12 +108,18 @@ struct Case {
                    {kFloats, count[0], count[1], 1}, {kFloats, count[0], count[1], outputs + 1},
                    {kFloats, count[0], count[1], outputs}};
         scale = floats(outputs), shift = floats(outputs);
-        Spec conv{bytes_in ? "int8_conv" : bits_in ? "binary_conv" : "float_conv", "conv", {{"x", exact ? 1u : 0u}}, {{"bits", 3}}, {},
-                  {{"kernel", kernel}, {"stride", stride}, {"padding", padding}, {"dilation", dilation}}, {}};
+        Spec conv{bytes_in ? "int8_conv" : bits_in ? "binary_conv" : "float_conv",
+                  "conv",
+                  {{"x", exact ? 1u : 0u}},
+                  {{"bits", 3}},
+                  {},
+                  {{"kernel", kernel}, {"stride", stride}, {"padding", padding}, {"dilation", dilation}},
+                  {}};
         if (bits_in && any(0, 1) == 1) conv.numbers["pad"] = {-1.0};
         if (by_threshold) {
             for (std::size_t i = 0; i < outputs; ++i)
-                threshold.push_back(static_cast<std::int32_t>(any(0, 2 * channels)) - static_cast<std::int32_t>(channels));
+                threshold.push_back(static_cast<std::int32_t>(any(0, 2 * channels)) -
+                                    static_cast<std::int32_t>(channels));
             conv.tensors.emplace("threshold", Tensor{Tensor::Type::int32, {outputs}, threshold.data()});
         } else {
             conv.outputs["float"] = 2;
@@ -142,7 +151,8 @@ struct Case {
         }
         // The signs come out as one number per pixel: their product with random signs.
         unit_.resize((outputs + 7) / 8);
-        for (std::size_t i = 0; i < outputs; ++i) unit_[i / 8] = static_cast<std::uint8_t>(unit_[i / 8] | any(0, 1) << i % 8);
+        for (std::size_t i = 0; i < outputs; ++i)
+            unit_[i / 8] = static_cast<std::uint8_t>(unit_[i / 8] | any(0, 1) << i % 8);
         Spec digest{"binary_conv", "digest", {{"x", 3}}, {{"float", 4}}, {}, {{"kernel", {1.0, 1.0}}}, {}};
         digest.tensors.emplace("weight", Tensor{Tensor::Type::uint8, {1, 1, 1, unit_.size()}, unit_.data()});
         Spec first{"pack", "pack", {{"x", 0}}, {{"bits", 1}}, {}, {}, {{"level", any(0, 1) ? "mean" : ""}}};
@@ -163,8 +173,8 @@ struct Case {
         specs.insert(specs.end(), {conv, digest});
         if (!by_threshold) specs.push_back(Spec{"concat", "both", {{"x0", 2}, {"x1", 4}}, {{"float", 5}}, {}, {}, {}});
         result = by_threshold ? 4 : 5;
-        for (const auto& [has, name] : {std::pair(by_threshold, "threshold"), std::pair(add, "residual"), std::pair(prelu, "prelu"),
-                                        std::pair(conv.numbers.count("pad") != 0, "pad")})
+        for (const auto& [has, name] : {std::pair(by_threshold, "threshold"), std::pair(add, "residual"),
+                                        std::pair(prelu, "prelu"), std::pair(conv.numbers.count("pad") != 0, "pad")})
             tried[name] += has;
     }
 
@@ -189,7 +199,8 @@ int main(int count, char** words) {
         const std::vector<float> images = floats(2 * test.buffers[0].values());
         std::vector<float> wanted(2 * result.values()), got(wanted.size());
         rbnn::Call call;
-        rbnn::Program(test.buffers, test.specs, {0}, {test.result}, rbnn::kernels_portable).run(rbnn::Floats{images.data()}, 2, {wanted.data()}, 1, call);
+        rbnn::Program(test.buffers, test.specs, {0}, {test.result}, rbnn::kernels_portable)
+            .run(rbnn::Floats{images.data()}, 2, {wanted.data()}, 1, call);
         float largest = 0.0f;
         for (const float value : wanted) largest = std::max(largest, std::fabs(value));
         for (Watched& watched : all) {

@@ -1,5 +1,5 @@
-// The convolution of signs in training by each instruction set against the portable kernels, on random shapes: signs and sums bit
-// for bit, gradients up to rounding.  The argument is the number of shapes.
+// The convolution of signs in training by each instruction set against the portable kernels, on random shapes: signs
+// and sums bit for bit, gradients up to rounding.  The argument is the number of shapes.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +16,9 @@ namespace {
 
 std::mt19937 generator(7);
 
-std::size_t any(std::size_t low, std::size_t high) { return std::uniform_int_distribution<std::size_t>(low, high)(generator); }
+std::size_t any(std::size_t low, std::size_t high) {
+    return std::uniform_int_distribution<std::size_t>(low, high)(generator);
+}
 
 std::vector<float> numbers(std::size_t n) {
     std::normal_distribution<float> normal;
@@ -27,8 +29,9 @@ std::vector<float> numbers(std::size_t n) {
 
 SignConv any_shape(const Kernels& kernels) {
     for (;;) {
-        SignConv conv{any(1, 5),  any(1, 12), any(1, 40), 8 * any(1, 9), 8 * any(1, 9), any(1, 5),
-                      any(1, 5), any(1, 3),  any(1, 3),  any(0, 4),     any(0, 4),     static_cast<int>(any(1, 3)), kernels};
+        SignConv conv{any(1, 5), any(1, 12), any(1, 40), 8 * any(1, 9), 8 * any(1, 9), any(1, 5),
+                      any(1, 5), any(1, 3),  any(1, 3),  any(0, 4),     any(0, 4),     static_cast<int>(any(1, 3)),
+                      kernels};
         if (conv.supported()) return conv;
     }
 }
@@ -38,8 +41,10 @@ struct Results {
     std::vector<std::uint64_t> planes;
 };
 
-Results run(const SignConv& conv, const SignFilters& filters, const std::vector<float>& x, const std::vector<float>& grad) {
-    Results found{std::vector<float>(conv.images * conv.out_values()), std::vector<float>(conv.images * conv.in_values()),
+Results run(const SignConv& conv, const SignFilters& filters, const std::vector<float>& x,
+            const std::vector<float>& grad) {
+    Results found{std::vector<float>(conv.images * conv.out_values()),
+                  std::vector<float>(conv.images * conv.in_values()),
                   std::vector<float>(conv.out_channels * conv.taps() * conv.in_channels),
                   std::vector<std::uint64_t>(conv.images * conv.plane_words())};
     const auto level = [](std::size_t image) { return 0.1f * static_cast<float>(image); };
@@ -70,16 +75,19 @@ BranchResults run_branch(const SignConv& conv, const std::vector<float>& signs, 
     const Norm norm{ones.data(), zeros.data(), 1e-5};
     branch_forward(conv, signs.data(), ones.data(), norm, end, state);
     float* of = numbers.data();
-    branch_backward(conv, signs.data(), ones.data(), norm, end, state, {1.0f, 0.5f, 1.5f, slopes ? 0.5f : 0.0f}, grad.data(),
-                    {found.grad_x.data(), grad_shortcut.data(), found.grad_weight.data(), of, of + n, of + 2 * n, of + 3 * n, of + 4 * n});
+    branch_backward(conv, signs.data(), ones.data(), norm, end, state, {1.0f, 0.5f, 1.5f, slopes ? 0.5f : 0.0f},
+                    grad.data(),
+                    {found.grad_x.data(), grad_shortcut.data(), found.grad_weight.data(), of, of + n, of + 2 * n,
+                     of + 3 * n, of + 4 * n});
     return found;
 }
 
 void refuse(const char* what, const SignConv& conv) {
-    std::printf("%s: %s differs: images %zu, %zu x %zu, channels %zu to %zu, kernel %zu x %zu, stride %zu %zu, padding %zu %zu\n",
-                conv.kernels.name, what,
-                conv.images, conv.height, conv.width, conv.in_channels, conv.out_channels, conv.kernel_y, conv.kernel_x,
-                conv.stride_y, conv.stride_x, conv.padding_y, conv.padding_x);
+    std::printf(
+        "%s: %s differs: images %zu, %zu x %zu, channels %zu to %zu, kernel %zu x %zu, stride %zu %zu, "
+        "padding %zu %zu\n",
+        conv.kernels.name, what, conv.images, conv.height, conv.width, conv.in_channels, conv.out_channels,
+        conv.kernel_y, conv.kernel_x, conv.stride_y, conv.stride_x, conv.padding_y, conv.padding_x);
     std::exit(1);
 }
 
@@ -105,7 +113,8 @@ int main(int, char** arguments) {
         const SignConv conv = any_shape(kernels_portable);
         const std::vector<float> signs = numbers(conv.out_channels * conv.taps() * conv.in_channels);
         const SignFilters filters(conv, signs.data(), numbers(conv.out_channels).data());
-        const std::vector<float> x = numbers(conv.images * conv.in_values()), grad = numbers(conv.images * conv.out_values());
+        const std::vector<float> x = numbers(conv.images * conv.in_values()),
+                                 grad = numbers(conv.images * conv.out_values());
         const Results plain = run(conv, filters, x, grad);
         for (const Kernels* kernels : all_kernels()) {
             if (kernels == &kernels_portable || !kernels->supported()) continue;
@@ -119,7 +128,8 @@ int main(int, char** arguments) {
             if (!close(plain.grad_weight, found.grad_weight)) refuse("the weight's gradient", other);
             comparisons += 4;
             const bool slopes = i % 2 == 1;
-            const BranchResults one = run_branch(conv, signs, x, grad, slopes), two = run_branch(other, signs, x, grad, slopes);
+            const BranchResults one = run_branch(conv, signs, x, grad, slopes),
+                                two = run_branch(other, signs, x, grad, slopes);
             if (!same(one.counts, two.counts)) refuse("the counts of a branch", other);
             if (!close(one.out, two.out)) refuse("the output of a branch", other);
             comparisons += 2;

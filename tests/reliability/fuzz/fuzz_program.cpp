@@ -105,7 +105,8 @@ private:
 };
 
 bool possible(const Buffer& b) {
-    return b.height - 1 < rbnn::kLargestSide && b.width - 1 < rbnn::kLargestSide && b.channels - 1 < rbnn::kLargestChannels;
+    return b.height - 1 < rbnn::kLargestSide && b.width - 1 < rbnn::kLargestSide &&
+           b.channels - 1 < rbnn::kLargestChannels;
 }
 
 }  // namespace
@@ -138,14 +139,26 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             Spec spec;
             spec.kind = in.word(kKinds);
             spec.name = "operation";
-            for (std::size_t i = in.below(5); i > 0; --i) { std::string role = in.word(kRoles); spec.inputs[role] = in.whole(); }
-            for (std::size_t i = in.below(4); i > 0; --i) { std::string role = in.word(kRoles); spec.outputs[role] = in.whole(); }
-            for (std::size_t i = in.below(7); i > 0; --i) { std::string role = in.word(kRoles); spec.tensors[role] = in.tensor(memory); }
+            for (std::size_t i = in.below(5); i > 0; --i) {
+                std::string role = in.word(kRoles);
+                spec.inputs[role] = in.whole();
+            }
+            for (std::size_t i = in.below(4); i > 0; --i) {
+                std::string role = in.word(kRoles);
+                spec.outputs[role] = in.whole();
+            }
+            for (std::size_t i = in.below(7); i > 0; --i) {
+                std::string role = in.word(kRoles);
+                spec.tensors[role] = in.tensor(memory);
+            }
             for (std::size_t i = in.below(8); i > 0; --i) {
                 std::vector<double>& numbers = spec.numbers[in.word(kRoles)];
                 for (std::size_t n = in.below(10); n > 0; --n) numbers.push_back(in.number());
             }
-            for (std::size_t i = in.below(4); i > 0; --i) { std::string role = in.word(kRoles); spec.words[role] = in.word(kWords); }
+            for (std::size_t i = in.below(4); i > 0; --i) {
+                std::string role = in.word(kRoles);
+                spec.words[role] = in.word(kWords);
+            }
             specs.push_back(std::move(spec));
         }
         const rbnn::Program program(buffers, specs, inputs, outputs, *kernels);
