@@ -15,7 +15,7 @@ from packed_networks import image_for, one_operation, picture_network, signs, sm
 
 from rbnn.bench.float_twin import float_twin, without_bytes
 from rbnn.bench.rivals import amx, contenders
-from rbnn.bench.rivals.compare import noise
+from rbnn.bench.rivals.compare import compare, noise
 from rbnn.errors import ConfigError
 from rbnn.packed import oracle
 from rbnn.packed.graph import Graph, Input
@@ -313,6 +313,20 @@ def test_int8_layers_around_a_resize(tmp_path: Path) -> None:
     session = Session(tmp_path / "net.rbnn")
     for rival in contenders.rivals(session.graph, images, 1, ["onnxruntime"]):
         np.testing.assert_allclose(rival.call(), session(images), atol=0.1)
+
+
+def test_an_engine_that_cannot_load_the_network_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("Exception from core.cpp:117:\ncould not append a post-op\n")
+
+    monkeypatch.setattr(contenders, "_openvino", fail)
+    found = compare(small_network(), ["onnxruntime", "openvino"], seconds=0.01)
+    assert [each["engine"] for each in found["contenders"]] == ["rbnn", "onnxruntime", "onnxruntime"]
+    assert found["openvino_binary"] is None
+    assert found["refused"][0] == (
+        "openvino float32 is left out, because openvino cannot load this network: "
+        "Exception from core.cpp:117: could not append a post-op"
+    )
 
 
 def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

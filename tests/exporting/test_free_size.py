@@ -104,7 +104,7 @@ def binary_skips() -> nn.Module:
 @pytest.fixture(scope="module")
 def skips(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
     model, path = binary_skips(), tmp_path_factory.mktemp("free") / "net.rbnn"
-    rbnn.export(model, path, torch.randn(2, 3, 16, 24), mean=[0.5], std=[0.25], free_size=True)
+    rbnn.export(model, path, torch.randn(2, 3, 16, 24), mean=0.5, std=0.25, free_size=True)
     return model, path
 
 

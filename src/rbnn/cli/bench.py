@@ -112,7 +112,8 @@ def _network(options: Bench, path: Path) -> None:
     with Console(stderr=True).status("building …") as status:
         found = compare(graph, here, options.threads, options.batch, options.seconds, status.update)
     twin = sum(tensor.nbytes for tensor in float_twin(graph).tensors.values())
-    answer = {"net": str(path), "bytes": size, "float_bytes": twin, **found, "left_out": list(left_out.values())}
+    sentences = [*left_out.values(), *found.pop("refused")]
+    answer = {"net": str(path), "bytes": size, "float_bytes": twin, **found, "left_out": sentences}
     if options.json:
         print(json.dumps(answer, indent=1))
     else:

@@ -33,8 +33,8 @@ def export(
     model: nn.Module,
     path: str | Path,
     example_input: Example,
-    mean: Sequence[float] = (),
-    std: Sequence[float] = (),
+    mean: Sequence[float] | float = (),
+    std: Sequence[float] | float = (),
     classes: Sequence[str] = (),
     *,
     stem: str = "float32",
@@ -91,8 +91,8 @@ class Packed:
 def packed(
     model: nn.Module,
     example_input: Example,
-    mean: Sequence[float] = (),
-    std: Sequence[float] = (),
+    mean: Sequence[float] | float = (),
+    std: Sequence[float] | float = (),
     classes: Sequence[str] = (),
     *,
     stem: str = "float32",
@@ -100,6 +100,7 @@ def packed(
     free_size: bool = False,
 ) -> Packed:
     """Do everything that ``export`` does, except writing the file."""
+    mean, std = ((each,) if isinstance(each, int | float) else each for each in (mean, std))
     if bool(len(mean)) != bool(len(std)):
         here, missing = ("mean", "std") if len(mean) else ("std", "mean")
         raise ExportError(f"mean and std go together: got {here} without {missing}")

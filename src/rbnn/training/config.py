@@ -173,12 +173,12 @@ class TrainConfig:
             text = str(getattr(self, name))
             if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
                 raise ConfigError(f"{name} must be a path in valid Unicode, which {CONFIG_NAME} can hold, got {text!r}")
-        for name in ("epochs", "batch_size", "accumulate"):
-            if not 1 <= getattr(self, name) < BEYOND:
-                raise ConfigError(f"{name} must be at least 1 and below 2^63, got {quoted(getattr(self, name))}")
-        for name in RATES + COUNTS:
-            if not 0 <= getattr(self, name) < BEYOND:
-                raise ConfigError(f"{name} must be 0 or more and below 2^63, got {quoted(getattr(self, name))}")
+        least = dict.fromkeys(("epochs", "batch_size", "accumulate"), 1) | dict.fromkeys(RATES + COUNTS, 0)
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if not smallest <= value < BEYOND:
+                bound = "below 2^63" if value >= BEYOND else "at least 1" if smallest else "0 or more"
+                raise ConfigError(f"{name} must be {bound}, got {quoted(value)}")
         if self.threads > MOST_THREADS:
             raise ConfigError(f"threads must be at most {MOST_THREADS}, got {self.threads}")
         if self.momentum >= 1:

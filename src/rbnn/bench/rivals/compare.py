@@ -29,14 +29,17 @@ def compare(
     session = Session(graph, threads)
     pictures, images = noise(session, batch)
     ours = our_engine(session, pictures)
-    contenders = {ours.name: ours}
+    contenders, refused = {ours.name: ours}, []
     for rival in rivals(graph, images, threads, engines):
+        if rival.refused:
+            refused.append(rival.refused)
+            continue
         contenders[rival.name] = rival
         progress(f"built {rival.name} …")
     progress("racing …")
     times = race({name: contender.call for name, contender in contenders.items()}, seconds)
     binary = None
-    if "openvino" in engines:
+    if "openvino 1-bit" in contenders:
         progress("checking OpenVINO's bits …")
         layers, answers, others = exact_layers(graph), ours.call(), contenders["openvino 1-bit"].call()
         binary = {
@@ -49,6 +52,7 @@ def compare(
         "threads": threads,
         "batch": batch,
         "input": list(session.input_shape),
+        "refused": refused,
         "contenders": [
             {
                 "engine": contender.engine,

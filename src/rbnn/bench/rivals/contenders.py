@@ -20,6 +20,7 @@ from rbnn.bench.float_twin import float_twin, without_bytes
 from rbnn.bench.race import race
 from rbnn.packed.graph import Graph
 from rbnn.packed.session import Session
+from rbnn.text import LONGEST_QUOTE, shorten
 
 Images = NDArray[np.float32]
 Call = Callable[[], Any]
@@ -43,6 +44,8 @@ class Contender:
     call: Call
     pictures: str = "float32"
     """Its input: float32, normalised beforehand, or uint8."""
+    refused: str | None = None
+    """Why the engine cannot run the network; None if it can."""
 
     @property
     def name(self) -> str:
@@ -64,7 +67,7 @@ def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> It
     """The contenders of these engines, which must be installed."""
     twin = float_twin(graph)
     if "torch" in engines:
-        yield Contender("torch", "float32", _torch(twin, images, threads))
+        yield _rival("torch", "float32", lambda: _torch(twin, images, threads))
     if not {"onnxruntime", "openvino"} & set(engines):
         return
     from rbnn.translating.onnx_model import to_onnx
@@ -72,16 +75,31 @@ def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> It
     whole = to_onnx(twin, len(images), engine_order=False).model.SerializeToString()
     small = _int8(whole, images)
     if "onnxruntime" in engines:
-        yield Contender("onnxruntime", "float32", _onnxruntime(whole, images, threads))
+        yield _rival("onnxruntime", "float32", lambda: _onnxruntime(whole, images, threads))
         # ONNX Runtime 1.31 reorders a Resize between int8 layers incorrectly and then refuses it.
         without = ["NhwcTransformer"] if any(each.kind == "resize" for each in twin.operations) else []
-        yield Contender("onnxruntime", "int8", _onnxruntime(small, images, threads, without))
+        yield _rival("onnxruntime", "int8", lambda: _onnxruntime(small, images, threads, without))
     if "openvino" in engines:
         from rbnn.bench.rivals.openvino_model import to_openvino
 
-        yield Contender("openvino", "float32", _openvino(to_openvino(twin, len(images)), images, threads))
-        yield Contender("openvino", "int8", _openvino(small, images, threads))
-        yield Contender("openvino", "1-bit", _openvino(to_openvino(without_bytes(graph), len(images)), images, threads))
+        floats, bits = to_openvino(twin, len(images)), to_openvino(without_bytes(graph), len(images))
+        yield _rival("openvino", "float32", lambda: _openvino(floats, images, threads))
+        yield _rival("openvino", "int8", lambda: _openvino(small, images, threads))
+        yield _rival("openvino", "1-bit", lambda: _openvino(bits, images, threads))
+
+
+def _rival(engine: str, numbers: str, load: Callable[[], Call]) -> Contender:
+    """An engine that fails to load the network is refused.  The race goes on without it."""
+    try:
+        return Contender(engine, numbers, load())
+    except Exception as reason:
+        said = shorten(" ".join(str(reason).split()), LONGEST_QUOTE)
+        sentence = f"{engine} {numbers} is left out, because {engine} cannot load this network: {said}"
+
+    def call() -> Any:
+        raise RuntimeError(sentence)
+
+    return Contender(engine, numbers, call, refused=sentence)
 
 
 def _torch(twin: Graph, images: Images, threads: int) -> Call:
