@@ -177,7 +177,7 @@ class TrainConfig:
         for name, smallest in least.items():
             value = getattr(self, name)
             if not smallest <= value < BEYOND:
-                bound = "below 2^63" if value >= BEYOND else "at least 1" if smallest else "0 or more"
+                bound = ("at least 1" if smallest else "0 or more") + (" and below 2^63" if value >= BEYOND else "")
                 raise ConfigError(f"{name} must be {bound}, got {quoted(value)}")
         if self.threads > MOST_THREADS:
             raise ConfigError(f"threads must be at most {MOST_THREADS}, got {self.threads}")
