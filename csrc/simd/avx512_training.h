@@ -54,11 +54,13 @@ void table_pixels(const float* grad, const float* scale, std::size_t n, std::siz
         for (std::size_t c = 0; c < channels; c += kFloats) {
             const std::size_t count = least(kFloats, channels - c);
             const auto inside = static_cast<__mmask16>((1u << count) - 1);
-            const __m512 given = _mm512_maskz_loadu_ps(inside, grad + c), factor = _mm512_maskz_loadu_ps(inside, scale + c);
-            const __m512 g = _mm512_mul_ps(given, factor);
+            const __m512 factor = _mm512_maskz_loadu_ps(inside, scale + c);
+            const __m512 g = _mm512_mul_ps(_mm512_maskz_loadu_ps(inside, grad + c), factor);
             const auto sums = [&](__m512 a, __m512 b) { return _mm512_fmadd_ps(a, first, _mm512_mul_ps(b, second)); };
             // Value i of each group, in all four lanes of the group.
-            const auto each = [&](int i) { return _mm512_permutexvar_ps(_mm512_add_epi32(groups, _mm512_set1_epi32(i)), g); };
+            const auto each = [&](int i) {
+                return _mm512_permutexvar_ps(_mm512_add_epi32(groups, _mm512_set1_epi32(i)), g);
+            };
             _mm512_store_ps(low, sums(each(0), each(1)));
             const __m512 high = sums(each(2), each(3));
             for (std::size_t at = 0; at < count; at += 4, tables += kFloats) {
