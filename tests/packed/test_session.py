@@ -48,7 +48,7 @@ def test_answers_are_freed_when_nobody_has_them() -> None:
     try:
         for _ in range(10):
             session(images(1))
-        # Objects that refer to each other, and with them the memory of answers.  Fewer than one per call is not the session.
+        # Objects that refer to each other, and with them the memory of answers: a leak has several per call.
         assert gc.collect() < 10
     finally:
         gc.enable()
