@@ -73,13 +73,13 @@ def test_what_is_right_passes(packed: Packed) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (changed("stem.weight", lambda w: w * np.float32(1.001)), "layer 'stem': the packed layer differs"),
-        (changed("stem.shift", lambda b: b + np.float32(0.001)), "layer 'stem': the packed layer differs"),
-        (changed("one.threshold", lambda t: t + np.int32(2)), r"layer 'one': \d+ of 4860 packed signs differ"),
-        (changed("one.weight", first_bit), r"layer 'one': \d+ of 4860 packed signs differ"),
-        (changed("two.weight", first_bit), "layer 'two': the packed layer differs"),
-        (changed("two.scale", lambda s: s * np.float32(1.001)), "layer 'two': the packed layer differs"),
-        (changed("head.weight", lambda w: -w), "layer 'head': the packed layer differs"),
+        (changed("stem.weight", lambda w: w * np.float32(1.001)), "layer 'stem': the packed output differs"),
+        (changed("stem.shift", lambda b: b + np.float32(0.001)), "layer 'stem': the packed output differs"),
+        (changed("one.threshold", lambda t: t + np.int32(2)), r"layer 'one': \d+ of 4860 signs differ"),
+        (changed("one.weight", first_bit), r"layer 'one': \d+ of 4860 signs differ"),
+        (changed("two.weight", first_bit), "layer 'two': the packed output differs"),
+        (changed("two.scale", lambda s: s * np.float32(1.001)), "layer 'two': the packed output differs"),
+        (changed("head.weight", lambda w: -w), "layer 'head': the packed output differs"),
     ],
 )
 def test_what_is_wrong_is_named(packed: Packed, change: Callable[[Graph], None], words: str) -> None:
@@ -104,7 +104,7 @@ def test_a_sign_at_its_threshold_is_a_near_tie(packed: Packed) -> None:
             stem = compare_first(graph, tampered, images, answers)
             assert stem == 1
         else:
-            with pytest.raises(ExportError, match=r"layer 'stem': 1 of 4860 packed signs differ .* more than 4e-06"):
+            with pytest.raises(ExportError, match=r"layer 'stem': 1 of 4860 signs differ .* more than 4e-06"):
                 compare_first(graph, tampered, images, answers)
 
 

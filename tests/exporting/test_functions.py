@@ -175,6 +175,7 @@ def both_views(x: Tensor) -> Tensor:
 APART: dict[str, Function] = {
     "stack": lambda x: torch.stack([x, F.relu(x)]).mean(0), "stack and max": lambda x: torch.stack([x, -x]).max(0)[0],
     "shuffle": shuffled, "pieces": pieces, "sequence": sequence, "pixels first": coefficients,
+    "pool of pieces": lambda x: nn.MaxPool2d(2)(x.reshape(-1, 3, *x.shape[2:])).reshape(len(x), -1),
     "two batches": both_views, "unbound": lambda x: torch.stack([x, x + 1], 0).unbind(0)[1],
     "back again": lambda x: x.transpose(0, 1).transpose(0, 1) + 1,
     "sums of a middle dimension": lambda x: x.view(len(x), 3, 2, 2, HEIGHT, WIDTH).sum((2, 5)),

@@ -300,7 +300,7 @@ def test_a_method_with_plain_signs_needs_no_binary_form(tmp_path: Path, own_meth
     ("kind", "words"),
     [
         (_OtherThreshold, "nn.BinaryConv2d in 'middle' cannot be packed: binary_form of Own does not match the inputs"),
-        (_OtherOutput, "layer 'middle': the packed layer differs from torch's by 0.00"),
+        (_OtherOutput, "layer 'middle': the packed output differs from torch's by 0.00"),
         (_ThreeValues, "are not signs with a scale: define its binary_form"),
     ],
 )

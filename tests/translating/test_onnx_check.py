@@ -37,7 +37,11 @@ def change(network: OnnxNetwork, tensor: str, to: Callable[[Any], Any]) -> None:
     [
         ("stem.weight", lambda w: w * np.float32(1.001), "layer 'stem': ONNX Runtime's output differs from the packed"),
         ("one.bits", lambda bits: bits ^ np.uint8(1), "layer 'one': ONNX Runtime's output differs"),
-        ("two.bits", lambda bits: bits ^ np.uint8(255), "layer 'pool': .* of 384 signs differ in ONNX Runtime"),
+        (
+            "two.bits",
+            lambda bits: bits ^ np.uint8(255),
+            "layer 'pool': .* of 384 signs differ from the packed network's",
+        ),
         ("fc.bias", lambda bias: bias + np.float32(0.01), "layer 'fc': ONNX Runtime's output differs"),
     ],
 )

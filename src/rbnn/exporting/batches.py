@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rbnn.exporting import activations, arithmetic, handlers, reductions, resizing, selections, shapes
+from rbnn.exporting import activations, arithmetic, handlers, pools, reductions, resizing, selections, shapes
 from rbnn.exporting.products import multi_head_attention
 from rbnn.exporting.traced_call import Call, Handler, Place
 
@@ -123,7 +123,7 @@ def lowered(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], fou
         return [_joined(call, handler, list(args[0]), _dim_of_join(args, kwargs))]
     if handler in ALONG:
         return _along(call, handler, args, kwargs, found)
-    if handler in MERGED and all(each.layout.dim == 0 for each in found):
+    if handler in MERGED and isinstance(call.result, Tensor) and all(each.layout.dim == 0 for each in found):
         return [_merged(call, handler, args, kwargs, found[0])]
     if handler in ELEMENTWISE:
         return [_elementwise(call, handler, args, kwargs, found)]
@@ -313,8 +313,8 @@ ALONG: dict[Callable[..., Any], int | None] = {
 }  # fmt: skip
 """Handlers that work along some dimensions, and the index of the argument that names them."""
 MERGED = (
-    handlers.conv, handlers.batch_norm, handlers.max_pool, handlers.avg_pool, handlers.adaptive_avg_pool,
-    handlers.adaptive_max_pool, reductions.group_norm, reductions.instance_norm, resizing.interpolate,
+    handlers.conv, handlers.batch_norm, pools.max_pool, pools.avg_pool, pools.adaptive_avg_pool,
+    pools.adaptive_max_pool, reductions.group_norm, reductions.instance_norm, resizing.interpolate,
     activations.prelu, shapes.pad,
 )  # fmt: skip
 """Handlers that treat each crop as an image."""

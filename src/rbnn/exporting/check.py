@@ -13,11 +13,9 @@ from rbnn.errors import ExportError
 from rbnn.exporting.draft import Array, TorchValue, pictures
 from rbnn.packed import oracle
 from rbnn.packed.comparison import (
-    ANSWER_DIFFERENCE,
-    FLOAT_DIFFERENCE,
-    NEAR_TIE,
     Compared,
     Comparison,
+    Sides,
     answer_differences,
     average_rounds,
     leaves,
@@ -27,6 +25,7 @@ from rbnn.packed.operations import Buffer, Operation
 from rbnn.packed.session import Session
 
 ACCUMULATORS = "accumulators of "
+SIDES = Sides("the packed", "torch's")
 
 
 def compare(
@@ -47,12 +46,6 @@ def compare(
 
 def _expected(torch_value: TorchValue) -> Array:
     return pictures(torch_value.value if torch_value.signs is None else torch_value.signs)
-
-
-def _distance(torch_value: TorchValue) -> Array:
-    """x − level as (N, H, W, C), in double, in which the difference of two floats is never rounded to 0."""
-    assert torch_value.level is not None, "float buffers have no distance"
-    return pictures(torch_value.value.double() - torch_value.level.double())
 
 
 def _with_accumulators(graph: Graph) -> Graph:
@@ -89,10 +82,13 @@ def _operation(
             continue
         compared = True
         if known[name].signs is None:
-            difference = max(difference, _float_difference(graph, operation, given[name], seen[name]))
+            difference = max(difference, SIDES.float_difference(graph, operation, given[name], seen[name]))
         else:
             signs += given[name].size
-            near_ties += _near_ties(operation, known[name], given[name], seen[name])
+            values, level = known[name].value.double(), known[name].level
+            assert level is not None, "signs have a level"
+            differ = given[name] != seen[name]
+            near_ties += SIDES.near_ties(operation, differ, pictures(values), pictures(values - level.double()))
     return Compared(operation.name, operation.kind, difference, signs, near_ties) if compared else None
 
 
@@ -111,36 +107,6 @@ def _sums(operation: Operation, weight: NDArray[np.uint8], bits: Array) -> Array
     return sums.permute(0, 2, 3, 1).numpy()
 
 
-def _largest(values: Array) -> Array:
-    """max|x| of each image, in a shape that broadcasts with the values."""
-    return np.asarray(np.abs(values).max((1, 2, 3), keepdims=True), np.float64)
-
-
-def _float_difference(graph: Graph, operation: Operation, wanted: Array, got: Array) -> float:
-    allowed = FLOAT_DIFFERENCE + average_rounds(graph, operation)
-    apart = np.abs(wanted.astype(np.float64) - got) / np.maximum(_largest(wanted), 1e-30)
-    worst = float(apart.max(initial=0.0))
-    if not worst <= allowed:
-        raise ExportError(
-            f"layer {operation.name!r}: the packed layer differs from torch's by {worst:.2g} of its largest value, "
-            f"more than {allowed:.2g}"
-        )
-    return worst
-
-
-def _near_ties(operation: Operation, torch_value: TorchValue, wanted: Array, got: Array) -> int:
-    differ = wanted != got
-    if differ.any():
-        distance = np.abs(_distance(torch_value)) / np.maximum(_largest(pictures(torch_value.value)), 1e-30)
-        worst = float(distance[differ].max())
-        if worst > NEAR_TIE:
-            raise ExportError(
-                f"layer {operation.name!r}: {int(differ.sum())} of {differ.size} packed signs differ from torch's, "
-                f"one at a distance of {worst:.2g} of the largest value from its threshold, more than {NEAR_TIE:g}"
-            )
-    return int(differ.sum())
-
-
 def _whole(
     graph: Graph, known: dict[str, TorchValue], given: dict[str, Array], pixels: list[Array], answers: list[Tensor]
 ) -> tuple[int, float]:
@@ -153,11 +119,5 @@ def _whole(
             same &= (seen[name] == given[name]).all((1, 2, 3))
     answered = leaves(session(*pixels))
     differences = [answer_differences(wanted.numpy(), got) for wanted, got in zip(answers, answered, strict=True)]
-    worst = float(np.max(differences, 0)[same].max(initial=0.0))
-    allowed = ANSWER_DIFFERENCE + max((average_rounds(graph, each) for each in graph.operations), default=0.0)
-    if not worst <= allowed:
-        raise ExportError(
-            f"the packed network's outputs differ from torch's by {worst:.2g} although no sign differs: expected at "
-            f"most {allowed:.2g}"
-        )
-    return int((~same).sum()), worst
+    rounds = max((average_rounds(graph, each) for each in graph.operations), default=0.0)
+    return SIDES.answer_difference(np.max(differences, 0), same, rounds)

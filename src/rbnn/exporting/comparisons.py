@@ -1,6 +1,5 @@
 """Comparisons, whose results are 0 and 1, and selections: handlers like those of ``rbnn.exporting.handlers``."""
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -9,19 +8,9 @@ import torch
 from torch import Tensor
 
 from rbnn.exporting.activations import STEEP
-from rbnn.exporting.handlers import max_pool
+from rbnn.exporting.pools import Maxima
 from rbnn.exporting.traced_call import Call, Handler, Place, pair
 from rbnn.packed.operations import Shape
-
-
-@dataclass(frozen=True)
-class Maxima:
-    """The places of the maxima of a pool with windows that do not overlap."""
-
-    x: Place
-    largest: str
-    """The buffer of the maxima."""
-    kernel: list[int]
 
 
 def _affine(call: Call, buffer: str, scale: float, shift: float, shape: Shape, part: str) -> str:
@@ -130,37 +119,6 @@ def hardshrink(call: Call, x: Place, lambd: float = 0.5) -> str:
     size = call.write("activation", {"x": x.buffer}, attributes={"activation": ["abs"]}, shape=shape, part=".abs")
     above = _positive(call, _affine(call, size, 1.0, -float(lambd), shape, ".over"), shape, ".above")
     return call.write("multiply", {"a": x.buffer, "b": above})
-
-
-# Pools that return the places of their maxima, and operations that put values back there
-
-
-def max_pool_with_indices(
-    call: Call,
-    x: Place,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> list[Any]:
-    largest = max_pool(call.part_giving(call.result[0]), x, kernel_size, stride, padding, dilation, ceil_mode)
-    return [largest, Maxima(x, largest, pair(kernel_size))]
-
-
-def max_pool_module(
-    call: Call,
-    x: Place,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    return_indices: bool,
-) -> Any:
-    pool = max_pool_with_indices if return_indices else max_pool
-    return pool(call, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 def max_unpool(

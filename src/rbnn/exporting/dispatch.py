@@ -8,6 +8,7 @@ from rbnn.exporting import activations as a
 from rbnn.exporting import arithmetic as m
 from rbnn.exporting import comparisons as k
 from rbnn.exporting import handlers as o
+from rbnn.exporting import pools as q
 from rbnn.exporting import products as p
 from rbnn.exporting import reductions as r
 from rbnn.exporting import resizing as z
@@ -31,14 +32,14 @@ MODULES: dict[type[nn.Module], Handler] = {
     nn.LeakyReLU: a.leaky_relu,
     nn.Sigmoid: a.sigmoid,
     nn.Hardswish: a.hardswish,
-    nn.MaxPool1d: k.max_pool_module,
-    nn.MaxPool2d: k.max_pool_module,
-    nn.AvgPool1d: o.avg_pool,
-    nn.AvgPool2d: o.avg_pool,
-    nn.AdaptiveAvgPool1d: o.adaptive_avg_pool,
-    nn.AdaptiveAvgPool2d: o.adaptive_avg_pool,
-    nn.AdaptiveMaxPool1d: o.adaptive_max_pool,
-    nn.AdaptiveMaxPool2d: o.adaptive_max_pool,
+    nn.MaxPool1d: q.max_pool,
+    nn.MaxPool2d: q.max_pool,
+    nn.AvgPool1d: q.avg_pool,
+    nn.AvgPool2d: q.avg_pool,
+    nn.AdaptiveAvgPool1d: q.adaptive_avg_pool,
+    nn.AdaptiveAvgPool2d: q.adaptive_avg_pool,
+    nn.AdaptiveMaxPool1d: q.adaptive_max_pool,
+    nn.AdaptiveMaxPool2d: q.adaptive_max_pool,
     nn.Flatten: s.reshape,
     nn.Unflatten: s.reshape,
     nn.ZeroPad1d: s.zero_pad,
@@ -71,11 +72,11 @@ FUNCTIONS: dict[str, Handler] = {
     "eq": k.equal, "ne": k.not_equal, "not_equal": k.not_equal,
     "softsign": m.softsign, "tanhshrink": m.tanhshrink, "softshrink": m.softshrink,
     "glu": m.glu, "pow": a.power, "sqrt": a.sqrt, "rsqrt": a.rsqrt, "square": a.square, "reciprocal": a.reciprocal,
-    "max_pool1d": o.max_pool, "max_pool2d": o.max_pool, "avg_pool1d": o.avg_pool, "avg_pool2d": o.avg_pool,
-    "adaptive_avg_pool1d": o.adaptive_avg_pool, "adaptive_avg_pool2d": o.adaptive_avg_pool,
-    "adaptive_max_pool1d": o.adaptive_max_pool, "adaptive_max_pool2d": o.adaptive_max_pool,
-    "max_pool2d_with_indices": k.max_pool_with_indices, "max_unpool2d": k.max_unpool,
-    "lp_pool1d": o.lp_pool, "lp_pool2d": o.lp_pool,
+    "max_pool1d": q.max_pool, "max_pool2d": q.max_pool, "avg_pool1d": q.avg_pool, "avg_pool2d": q.avg_pool,
+    "adaptive_avg_pool1d": q.adaptive_avg_pool, "adaptive_avg_pool2d": q.adaptive_avg_pool,
+    "adaptive_max_pool1d": q.adaptive_max_pool, "adaptive_max_pool2d": q.adaptive_max_pool,
+    "max_pool2d_with_indices": q.max_pool, "max_unpool2d": k.max_unpool,
+    "lp_pool1d": q.lp_pool, "lp_pool2d": q.lp_pool,
     "mean": r.mean, "sum": r.total, "var": r.var, "std": r.std,
     "var_mean": r.var_mean, "std_mean": r.var_mean, "logsumexp": r.logsumexp,
     "amax": r.amax, "amin": r.amin, "max": r.largest, "min": r.smallest,

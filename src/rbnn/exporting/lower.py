@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from rbnn.errors import ExportError
 from rbnn.exporting.batches import APART, PLAIN, Batched, Layout, leaves_the_batch, lowered
 from rbnn.exporting.binary import Known, binary_layer
-from rbnn.exporting.comparisons import Maxima, max_unpool
+from rbnn.exporting.comparisons import max_unpool
 from rbnn.exporting.dispatch import FUNCTIONS, MODULES, TAKE_SIDES_OF_ONE, called
 from rbnn.exporting.draft import Draft, picture_shape
+from rbnn.exporting.pools import Maxima
 from rbnn.exporting.reductions import INDICES
 from rbnn.exporting.shapes import made_whole
 from rbnn.exporting.trace import Step, Traced, Value, replaced, values_in

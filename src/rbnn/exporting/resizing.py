@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from rbnn.exporting.draft import Array
-from rbnn.exporting.handlers import adaptive_avg_pool, both_sides, constant
+from rbnn.exporting.handlers import both_sides, constant
+from rbnn.exporting.pools import adaptive_avg_pool
 from rbnn.exporting.shapes import reshaped
 from rbnn.exporting.traced_call import Call, Place, pair
 

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rbnn.errors import ExportError
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
+from rbnn.text import quoted
 
 NEAR_TIE = 4e-6
 """A sign may differ if |x − threshold| is at most this times max|x| of the image."""
@@ -69,3 +71,55 @@ def answer_differences(wanted: NDArray[Any], got: NDArray[Any]) -> NDArray[Any]:
     """The difference of the output for each image, relative to its largest value or 1."""
     wanted, got = (each.reshape(len(each), -1).astype(np.float64) for each in (wanted, got))
     return np.asarray(np.abs(wanted - got).max(1) / np.maximum(np.abs(wanted).max(1), 1))
+
+
+def largest(values: NDArray[Any]) -> NDArray[Any]:
+    """max|x| of each image, in a shape that broadcasts with the values."""
+    return np.asarray(np.maximum(np.abs(values).max((1, 2, 3), keepdims=True), 1e-30), np.float64)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The names of the two forms in error messages."""
+
+    tested: str
+    reference: str
+
+    def float_difference(
+        self, graph: Graph, operation: Operation, wanted: NDArray[Any], got: NDArray[Any], least: Any = 0.0
+    ) -> float:
+        """Relative to the largest value of each image, or to ``least``."""
+        allowed = FLOAT_DIFFERENCE + average_rounds(graph, operation)
+        apart = np.abs(wanted.astype(np.float64) - got) / np.maximum(largest(wanted), least)
+        worst = float(apart.max(initial=0.0))
+        if not worst <= allowed:
+            raise ExportError(
+                f"layer {quoted(operation.name)}: {self.tested} output differs from {self.reference} by {worst:.2g} of "
+                f"its largest value, more than {allowed:.2g}"
+            )
+        return worst
+
+    def near_ties(self, operation: Operation, differ: NDArray[Any], values: NDArray[Any], apart: NDArray[Any]) -> int:
+        """The number of signs that differ.  ``values`` are those before the signs, and ``apart`` are their distances
+        from the level, in double, where the difference of two floats is never rounded to 0."""
+        if differ.any():
+            worst = float((np.abs(apart) / largest(values))[differ].max())
+            if worst > NEAR_TIE:
+                raise ExportError(
+                    f"layer {quoted(operation.name)}: {int(differ.sum())} of {differ.size} signs differ "
+                    f"from {self.reference}, one at a distance of {worst:.2g} of the largest value from its "
+                    f"threshold, more than {NEAR_TIE:g}"
+                )
+        return int(differ.sum())
+
+    def answer_difference(
+        self, differences: NDArray[Any], same: NDArray[Any], rounds: float = 0.0
+    ) -> tuple[int, float]:
+        """The number of images in which a sign differs, and the largest difference of the outputs of the others."""
+        worst = float(differences[same].max(initial=0.0))
+        if not worst <= ANSWER_DIFFERENCE + rounds:
+            raise ExportError(
+                f"{self.tested} outputs differ from {self.reference} by {worst:.2g} although no sign differs: expected "
+                f"at most {ANSWER_DIFFERENCE + rounds:.2g}"
+            )
+        return int((~same).sum()), worst

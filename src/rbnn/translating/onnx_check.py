@@ -10,23 +10,22 @@ from onnx import TensorProto, helper
 
 from rbnn.errors import ExportError
 from rbnn.packed.comparison import (
-    ANSWER_DIFFERENCE,
-    FLOAT_DIFFERENCE,
-    NEAR_TIE,
     Compared,
     Comparison,
+    Sides,
     answer_differences,
-    average_rounds,
+    largest,
     leaves,
 )
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Operation
 from rbnn.packed.session import Session
-from rbnn.text import quoted, shorten
+from rbnn.text import shorten
 from rbnn.translating.onnx_model import BATCH, OnnxNetwork
 from rbnn.translating.onnx_nodes import IMAGE, QONNX
 
 Array = NDArray[Any]
+SIDES = Sides("ONNX Runtime's", "the packed network's")
 
 
 def compare(graph: Graph, network: OnnxNetwork, images: Array) -> Comparison:
@@ -44,7 +43,8 @@ def by_operation(graph: Graph, network: OnnxNetwork, images: Array, wanted: dict
     model = _cut(network, graph)
     given = {f"{GIVEN}{network.values[name]}": _nchw(wanted[name]) for name in network.values}
     feeds = {each.name for each in model.graph.input}
-    seen = run(model, {IMAGE: images} | {name: array for name, array in given.items() if name in feeds})
+    read = {IMAGE: images} | {name: array for name, array in given.items() if name in feeds}
+    seen = {IMAGE: images} | run(model, read)
     return [each for operation in graph.operations for each in _operation(graph, operation, network, wanted, seen)]
 
 
@@ -125,10 +125,6 @@ def _nchw(array: Array) -> Array:
     return np.ascontiguousarray(array.transpose(0, 3, 1, 2), np.float32)
 
 
-def _largest(values: Array) -> Array:
-    return np.asarray(np.maximum(np.abs(values).max((1, 2, 3), keepdims=True), 1e-30))
-
-
 def _operation(
     graph: Graph, operation: Operation, network: OnnxNetwork, wanted: dict[str, Array], seen: dict[str, Array]
 ) -> Iterator[Compared]:
@@ -140,10 +136,12 @@ def _operation(
         got = seen[values[name]].reshape(right.shape)  # outputs have other shapes
         if name in network.before_sign:
             signs += right.size
-            near_ties += _near_ties(operation, network.before_sign[name], right != got, seen)
+            before, level = network.before_sign[name]
+            numbers = seen[before].astype(np.float64)
+            near_ties += SIDES.near_ties(operation, right != got, numbers, numbers - level)
         else:
             least = _least(operation, {role: wanted[each] for role, each in operation.inputs.items()})
-            difference = max(difference, _difference(operation, right, got, least, average_rounds(graph, operation)))
+            difference = max(difference, SIDES.float_difference(graph, operation, right, got, least))
     if names:
         yield Compared(operation.name, operation.kind, difference, signs, near_ties)
 
@@ -157,34 +155,11 @@ FUNCTIONS = (
 def _least(operation: Operation, inputs: dict[str, Array]) -> Array:
     """The smallest reference for relative differences.  If large values may cancel, it is their size."""
     if operation.kind in ("mean", "reduce", "resize"):
-        return _largest(inputs["x"])
+        return largest(inputs["x"])
     if operation.kind == "matmul":
-        return _largest(inputs["a"]) * _largest(inputs["b"])
+        return np.asarray(largest(inputs["a"]) * largest(inputs["b"]))
     rounds = operation.kind == "standardize" or operation.attributes.get("activation", [""])[0] in FUNCTIONS
     return np.asarray(float(rounds))
-
-
-def _difference(operation: Operation, right: Array, got: Array, least: Array, average: float) -> float:
-    worst = float((np.abs(right.astype(np.float64) - got) / np.maximum(_largest(right), least)).max(initial=0.0))
-    if not worst <= FLOAT_DIFFERENCE + average:
-        raise ExportError(
-            f"layer {quoted(operation.name)}: ONNX Runtime's output differs from the packed layer's by {worst:.2g} of "
-            f"its largest value, more than {FLOAT_DIFFERENCE + average:.2g}"
-        )
-    return worst
-
-
-def _near_ties(operation: Operation, before: tuple[str, Array], differ: Array, seen: dict[str, Array]) -> int:
-    if differ.any():
-        values, level = seen[before[0]].astype(np.float64), before[1]
-        worst = float((np.abs(values - level) / _largest(values))[differ].max())
-        if worst > NEAR_TIE:
-            raise ExportError(
-                f"layer {quoted(operation.name)}: {int(differ.sum())} of {differ.size} signs differ in ONNX Runtime "
-                f"from the packed ones, one at a distance of {worst:.2g} of the largest value from its threshold, more "
-                f"than {NEAR_TIE:g}"
-            )
-    return int(differ.sum())
 
 
 def _whole(
@@ -200,10 +175,4 @@ def _whole(
     for name, value in signs.items():
         same &= (seen[value] == _nchw(wanted[name])).all((1, 2, 3))
     worst_of_each = np.max([answer_differences(answers[name], got[name]) for name in answers], 0)
-    worst = float(worst_of_each[same].max(initial=0.0))
-    if not worst <= ANSWER_DIFFERENCE:
-        raise ExportError(
-            f"ONNX Runtime's outputs differ from the packed network's by {worst:.2g} although no sign does: expected "
-            f"at most {ANSWER_DIFFERENCE:.2g}"
-        )
-    return int((~same).sum()), worst
+    return SIDES.answer_difference(worst_of_each, same)

@@ -19,6 +19,10 @@ LONGEST_IN_ORDER = 128
 """The number of products that ONNX Runtime adds one after the other; it splits longer sums into parts."""
 END = 1 << 31
 """The end of a slice that includes the last value."""
+PAIRWISE = {
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max", "minimum": "Min",
+    "matmul": "MatMul",
+}  # fmt: skip
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -167,32 +171,13 @@ class Nodes:
         self.vectors[picture] = answer
         return picture
 
-    def add(self, a: str, b: str) -> str:
-        return self.node("Add", *self.pair(a, b))
-
-    def subtract(self, a: str, b: str) -> str:
-        return self.node("Sub", *self.pair(a, b))
-
-    def multiply(self, a: str, b: str) -> str:
-        return self.node("Mul", *self.pair(a, b))
-
-    def divide(self, a: str, b: str) -> str:
-        return self.node("Div", *self.pair(a, b))
-
-    def maximum(self, a: str, b: str) -> str:
-        return self.node("Max", *self.pair(a, b))
-
-    def minimum(self, a: str, b: str) -> str:
-        return self.node("Min", *self.pair(a, b))
-
-    def matmul(self, a: str, b: str) -> str:
-        return self.node("MatMul", *self.pair(a, b))
-
-    def pair(self, a: str, b: str) -> tuple[str, str]:
+    def pairwise(self, how: str, a: str, b: str) -> str:
         """A single image is broadcast to the batch and need not be repeated."""
         if b in self.pictures and a in self.batches:
-            return a, self.pictures[b]
-        return (self.pictures[a], b) if a in self.pictures and b in self.batches else (a, b)
+            b = self.pictures[b]
+        elif a in self.pictures and b in self.batches:
+            a = self.pictures[a]
+        return self.node(PAIRWISE[how], a, b)
 
     def activation(self, x: str, name: str, numbers: Sequence[float], slope: Array | None) -> str:
         return activation(self, x, name, numbers, slope)

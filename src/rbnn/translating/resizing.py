@@ -49,7 +49,7 @@ def _mixed(builder: Builder[V], x: V, mixture: Sequence[tuple[Any, Any]], axis: 
         part = builder.gather(x, places, axis)
         if (weights != 1).any():
             column = weights.astype(np.float32).reshape((1, 1, -1, 1) if axis == 2 else (1, 1, 1, -1))
-            part = builder.multiply(builder.constant(column), part)
-        total = part if total is None else builder.add(total, part)
+            part = builder.pairwise("multiply", builder.constant(column), part)
+        total = part if total is None else builder.pairwise("add", total, part)
     assert total is not None
     return total

@@ -89,15 +89,15 @@ class _Step:
     def affine(self, x: Any) -> Any:
         """scale · x + shift, if these tensors exist.  The constant is the first operand: ONNX Runtime would fold a
         constant second operand after a convolution into its weights, and sums of signs would no longer be integers."""
-        for role, combine in (("scale", self.builder.multiply), ("shift", self.builder.add)):
+        for role, how in (("scale", "multiply"), ("shift", "add")):
             numbers = self.tensor(role)
             if numbers is not None:
-                x = combine(self.builder.constant(_columns(numbers)), x)
+                x = self.builder.pairwise(how, self.builder.constant(_columns(numbers)), x)
         return x
 
     def finish(self, x: Any) -> Any:
         if "residual" in self.operation.inputs:
-            x = self.builder.add(x, self.input("residual"))
+            x = self.builder.pairwise("add", x, self.input("residual"))
         return self.activate(x)
 
     def activate(self, x: Any) -> Any:
@@ -125,7 +125,7 @@ class _Step:
         if self.tensor("zero") is not None:
             nothing = np.zeros((1, *self.shape("x")), np.uint8)
             offset = int8_conv(nothing, self.operation.tensors, self.operation.attributes)
-            sums = self.builder.add(self.builder.picture(offset.transpose(0, 3, 1, 2)), sums)
+            sums = self.builder.pairwise("add", self.builder.picture(offset.transpose(0, 3, 1, 2)), sums)
         return self.finish(self.affine(sums))
 
     def _quantize(self) -> Any:
@@ -149,7 +149,7 @@ class _Step:
     def _pack(self) -> Any:
         x, level = self.affine(self.input("x")), self.operation.attributes.get("level", 0.0)
         if level == "mean":
-            return self.builder.subtract(x, self.builder.reduce(x, "mean", (1, 2, 3)))
+            return self.builder.pairwise("subtract", x, self.builder.reduce(x, "mean", (1, 2, 3)))
         numbers = self.tensor("level")
         return Signs(x, _columns(np.full(1, level) if numbers is None else numbers))
 
@@ -158,9 +158,9 @@ class _Step:
         value, turn = signs.value, None
         if packed is not None and packed.any():
             turn = self.builder.constant(_columns(-unpack(packed, self.shape("x")[2])))
-            value = self.builder.multiply(turn, value)
+            value = self.builder.pairwise("multiply", turn, value)
         value = self.builder.max_pool(value, self.window())
-        return Signs(value if turn is None else self.builder.multiply(value, turn), signs.level)
+        return Signs(value if turn is None else self.builder.pairwise("multiply", value, turn), signs.level)
 
     def _affine(self) -> Any:
         return self.affine(self.input("x"))
@@ -242,31 +242,18 @@ class _Step:
         if window % 2 and min(alpha, beta) > 0:
             return builder.local_norm(x, window, alpha, beta, k)
         height, width, channels = self.shape("x")
-        squares = builder.pad(builder.multiply(x, x), (window // 2, 0, 0), ((window - 1) // 2, 0, 0), 0.0)
+        squares = builder.pad(builder.pairwise("multiply", x, x), (window // 2, 0, 0), ((window - 1) // 2, 0, 0), 0.0)
         rows = builder.reshape(squares, (1, channels + window - 1, height * width))
         means = builder.avg_pool(rows, Window.plain((window, 1), (1, 1)), True)
         means = builder.reshape(means, (channels, height, width))
-        around = builder.multiply(builder.constant(_columns(np.full(1, alpha))), means)
-        around = builder.add(builder.constant(_columns(np.full(1, k))), around)
-        return builder.divide(x, builder.activation(around, "power", [beta], None))
+        around = builder.pairwise("multiply", builder.constant(_columns(np.full(1, alpha))), means)
+        around = builder.pairwise("add", builder.constant(_columns(np.full(1, k))), around)
+        return builder.pairwise("divide", x, builder.activation(around, "power", [beta], None))
 
     def _add(self) -> Any:
-        return self.builder.add(self.input("a"), self.input("b"))
+        return self.builder.pairwise(self.operation.kind, self.input("a"), self.input("b"))
 
-    def _multiply(self) -> Any:
-        return self.builder.multiply(self.input("a"), self.input("b"))
-
-    def _divide(self) -> Any:
-        return self.builder.divide(self.input("a"), self.input("b"))
-
-    def _maximum(self) -> Any:
-        return self.builder.maximum(self.input("a"), self.input("b"))
-
-    def _minimum(self) -> Any:
-        return self.builder.minimum(self.input("a"), self.input("b"))
-
-    def _matmul(self) -> Any:
-        return self.builder.matmul(self.input("a"), self.input("b"))
+    _multiply = _divide = _maximum = _minimum = _matmul = _add
 
     def _concat(self) -> Any:
         axis = AXES[self.operation.attributes.get("axis", "c")]

@@ -73,26 +73,8 @@ class _Nodes:
             y = opset14.add(y, self.constant(bias.reshape(1, -1)))
         return opset14.unsqueeze(y, self.constant(np.array([2, 3])))
 
-    def add(self, a: Any, b: Any) -> Any:
-        return opset14.add(a, b)
-
-    def subtract(self, a: Any, b: Any) -> Any:
-        return opset14.subtract(a, b)
-
-    def multiply(self, a: Any, b: Any) -> Any:
-        return opset14.multiply(a, b)
-
-    def divide(self, a: Any, b: Any) -> Any:
-        return opset14.divide(a, b)
-
-    def maximum(self, a: Any, b: Any) -> Any:
-        return opset14.maximum(a, b)
-
-    def minimum(self, a: Any, b: Any) -> Any:
-        return opset14.minimum(a, b)
-
-    def matmul(self, a: Any, b: Any) -> Any:
-        return opset14.matmul(a, b, False, False)
+    def pairwise(self, how: str, a: Any, b: Any) -> Any:
+        return getattr(opset14, how)(a, b, *([False, False] if how == "matmul" else []))
 
     def number(self, value: float) -> Any:
         return self.constant(np.array(value, np.float32))

@@ -62,26 +62,8 @@ class _Calls:
     def optional(self, array: Array | None) -> fx.Node | None:
         return None if array is None else self.constant(array)
 
-    def add(self, a: fx.Node, b: fx.Node) -> fx.Node:
-        return self.call(torch.add, a, b)
-
-    def subtract(self, a: fx.Node, b: fx.Node) -> fx.Node:
-        return self.call(torch.sub, a, b)
-
-    def multiply(self, a: fx.Node, b: fx.Node) -> fx.Node:
-        return self.call(torch.mul, a, b)
-
-    def divide(self, a: fx.Node, b: fx.Node) -> fx.Node:
-        return self.call(torch.div, a, b)
-
-    def maximum(self, a: fx.Node, b: fx.Node) -> fx.Node:
-        return self.call(torch.maximum, a, b)
-
-    def minimum(self, a: fx.Node, b: fx.Node) -> fx.Node:
-        return self.call(torch.minimum, a, b)
-
-    def matmul(self, a: fx.Node, b: fx.Node) -> fx.Node:
-        return self.call(torch.matmul, a, b)
+    def pairwise(self, how: str, a: fx.Node, b: fx.Node) -> fx.Node:
+        return self.call(getattr(torch, how), a, b)
 
     def activation(self, x: fx.Node, name: str, numbers: Sequence[float], slope: Array | None) -> fx.Node:
         if name == "prelu":
