@@ -22,7 +22,7 @@ def parity(model: nn.Module, x: Tensor, path: Path) -> None:
     with torch.no_grad():
         wanted = model(x).numpy()
     got = Session(graph)(x.numpy())
-    np.testing.assert_allclose(got.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
 VARIANTS = {"bnn": {}, "rbnn": {}, "xnor-net": {"k_map": True}, "dorefa": {"activation_bits": 2}}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rbnn.packed.graph import Answer, Graph, Input, answer_buffers, unused
+from rbnn.packed.graph import Answer, Graph, Input, answer_buffers, default_shape, unused
 from rbnn.packed.operations import Buffer, Operation, Shape
 
 Array = NDArray[Any]
@@ -39,6 +39,8 @@ class Draft:
     """The names of several inputs, which are the names of the arguments and of their buffers."""
     answer_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Torch's shape of each output, without the batch."""
+    signals: bool = False
+    """Whether the (first) input consists of signals (N, C, L)."""
 
     @property
     def outputs(self) -> list[str]:
@@ -97,13 +99,10 @@ class Draft:
         shapes = {}
         for name in self.outputs:
             if name in self.answer_shapes:
-                shape, (height, width, channels) = self.answer_shapes[name], self.buffers[name].shape
-                plain: list[tuple[int, ...]] = [(channels,) if height == width == 1 else (channels, height, width)]
-                if isinstance(self.answer, str):  # a single output has its usual shape
-                    plain += [(channels, height, width)]
-                    plain += [(channels, width)] if height == self.buffers[self.input].shape[0] == 1 else []
-                if shape not in plain:
-                    shapes[name] = shape
+                buffer = self.buffers[name].shape
+                signals = self.signals and isinstance(self.answer, str)
+                if self.answer_shapes[name] != default_shape(buffer, signals=signals):
+                    shapes[name] = self.answer_shapes[name]
         return shapes
 
 

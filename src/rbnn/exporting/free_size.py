@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rbnn.errors import ExportError, PackError
-from rbnn.packed.graph import Graph
+from rbnn.packed.graph import Graph, default_shape
 from rbnn.packed.operations import Operation
 from rbnn.packed.site import Follows, Number
 from rbnn.packed.sizes import ROLES, SHAPE, Free, strides
@@ -67,14 +67,15 @@ def _in_steps(graph: Graph, factors: Factors, images: Tensor, pack: Pack, steps:
             others.append(pack(pictures))
         except ExportError as reason:
             raise ExportError(f"free_size: for other sizes {reason}; {WAY_OUT}") from None
-    found = _following([graph, *others], factors, steps)
+    signals = images.dim() == 3
+    found = _following([graph, *others], factors, steps, signals=signals)
     for wanted in others:
         height, width, _ = wanted.buffers[wanted.input.buffer].shape
         try:
             derived = found.at(height, width)
         except PackError as reason:
             raise ExportError(f"free_size: {reason}; {WAY_OUT}") from None
-        _check_same(derived, wanted)
+        _check_same(derived, wanted, signals=signals)
     return found
 
 
@@ -85,7 +86,7 @@ def _enlarged(images: Tensor, more: Sequence[int]) -> Tensor:
     return F.interpolate(images[:2], size=sides, mode=mode, align_corners=False)
 
 
-def _following(graphs: list[Graph], factors: Factors, steps: tuple[int, int]) -> Graph:
+def _following(graphs: list[Graph], factors: Factors, steps: tuple[int, int], *, signals: bool) -> Graph:
     """The first graph, in which every number that differs in the others follows from the size."""
     first = graphs[0]
     for other in graphs[1:]:
@@ -94,13 +95,19 @@ def _following(graphs: list[Graph], factors: Factors, steps: tuple[int, int]) ->
     for index, operation in enumerate(first.operations):
         operations.append(_operation([graph.operations[index] for graph in graphs], graphs, written, factors))
         written += operation.outputs.values()
-    shapes = {}
-    for name in first.shapes:
-        found = _numbers([graph.shapes[name] for graph in graphs], graphs, name, written)
+    shapes, own = {}, {}
+    for name in sorted({name for graph in graphs for name in graph.shapes}):
+        sides = [_shape_of_answer(graph, name, signals=signals) for graph in graphs]
+        found = _numbers(sides, graphs, name, written)
         if found is None:
             raise ExportError(f"free_size: the shape of the output {name!r} cannot be derived from the size; {WAY_OUT}")
-        shapes[name] = found
-    return replace(first, operations=operations, free=Free(steps, shapes))
+        shapes[name], own[name] = found, sides[0]
+    return replace(first, operations=operations, shapes=own, free=Free(steps, shapes))
+
+
+def _shape_of_answer(graph: Graph, name: str, *, signals: bool) -> tuple[int, ...]:
+    signals = signals and isinstance(graph.output, str)
+    return graph.shapes.get(name, default_shape(graph.buffers[name].shape, signals=signals))
 
 
 def _operation(each: list[Operation], graphs: list[Graph], written: list[str], factors: Factors) -> Operation:
@@ -187,11 +194,11 @@ def _check_alike(graph: Graph, other: Graph) -> None:
             one.attributes[role] != two.attributes[role] for role in fixed
         ):
             raise _fixed(one, "it works in another way for other sizes")
-    if len(graph.operations) != len(other.operations) or graph.shapes.keys() != other.shapes.keys():
+    if len(graph.operations) != len(other.operations):
         raise ExportError(f"free_size: the network has other operations for other image sizes; {WAY_OUT}")
 
 
-def _check_same(derived: Graph, wanted: Graph) -> None:
+def _check_same(derived: Graph, wanted: Graph, *, signals: bool) -> None:
     """Check that the graph derived for a size equals torch's trace at that size."""
     for one, two in zip(derived.operations, wanted.operations, strict=True):
         names = one.outputs.values()
@@ -199,7 +206,8 @@ def _check_same(derived: Graph, wanted: Graph) -> None:
             any(derived.buffers[name] != wanted.buffers[name] for name in names)
         ):
             raise _fixed(one, "what it gives does not follow from the size of the picture")
-    if derived.shapes != wanted.shapes:
+    shapes = ([_shape_of_answer(each, name, signals=signals) for name in each.outputs] for each in (derived, wanted))
+    if next(shapes) != next(shapes):
         raise ExportError(f"free_size: the shapes of the outputs do not follow from the image size; {WAY_OUT}")
 
 

@@ -47,7 +47,7 @@ def lower(traced: Traced) -> Draft:
         shape = picture_shape(tuple(image.tensor.shape))
         assert shape is not None, "the example was checked"
         buffers[name], places[image] = Buffer("float", shape), name
-    draft = Draft(names_of_inputs[0], buffers, names=traced.names)
+    draft = Draft(names_of_inputs[0], buffers, names=traced.names, signals=traced.images[0].tensor.dim() == 3)
     layouts: dict[Value, Layout] = {}
     known: Known = {}
     names: set[str] = set()

@@ -17,6 +17,7 @@ from rbnn.packed.operations import (
     LARGEST_SIDE,
     Buffer,
     Operation,
+    Shape,
     Site,
     check,
     is_number,
@@ -57,7 +58,7 @@ class Graph:
     buffers: dict[str, Buffer]
     operations: list[Operation]
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """The shapes, in torch's order, of outputs that are neither vectors nor images, by buffer."""
+    """The shapes, in torch's order, of outputs that do not have their ``default_shape``, by buffer."""
     free: Free | None = None
     """How sizes may vary, if the network also takes images of other sizes."""
 
@@ -212,6 +213,15 @@ class Graph:
                 raise PackError(f"the shape of the output {quoted(name)} {why}")
 
 
+def default_shape(buffer: Shape, *, signals: bool = False) -> tuple[int, ...]:
+    """The shape of an output in torch's order, without the batch, unless ``Graph.shapes`` has another.  ``signals``: it
+    is the only output, and the caller passed signals (N, C, L)."""
+    height, width, channels = buffer
+    if height == width == 1:
+        return (channels,)
+    return (channels, width) if signals and height == 1 else (channels, height, width)
+
+
 def answer_buffers(answer: Answer) -> list[str]:
     """All buffers of an output, in order."""
     if isinstance(answer, str):
@@ -227,9 +237,8 @@ def _arranged(answer: Answer, planes: Callable[[str], NDArray[Any]], shapes: dic
     if isinstance(answer, dict):
         return {name: _arranged(each, planes, shapes) for name, each in answer.items()}
     values = planes(answer)
-    if answer in shapes:
-        return values.reshape(len(values), *shapes[answer])
-    return values[:, :, 0, 0] if values.shape[2:] == (1, 1) else values
+    channels, height, width = values.shape[1:]
+    return values.reshape(len(values), *shapes.get(answer, default_shape((height, width, channels))))
 
 
 def _check_answer(answer: Answer, depth: int) -> None:

@@ -88,7 +88,7 @@ def predictions(
     at_once = preprocess.at_once(AT_ONCE, max(height, width), channels)
     for first in range(0, len(pictures), at_once):
         values = np.stack([values_of(graph, each, called) for each in pictures[first : first + at_once]])
-        logits = answer(values).astype(np.float64)
+        logits = answer(values).reshape(len(values), -1).astype(np.float64)
         if not np.isfinite(logits).all():
             raise InputError(f"the outputs of {called} are not finite: its values overflow for these images")
         weights = np.exp(logits - logits.max(1, keepdims=True))

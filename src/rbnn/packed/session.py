@@ -160,7 +160,7 @@ class Session:
             ) from None
         answer = plan.answer(planes)
         signal = array.ndim == 3 and isinstance(answer, np.ndarray) and answer.ndim == 4 and answer.shape[2] == 1
-        return answer[:, :, 0] if signal else answer
+        return answer[:, :, 0] if signal and not self.graph.shapes else answer
 
     @overload
     def predict(self, pictures: Picture) -> Prediction: ...  # type: ignore[overload-overlap]
