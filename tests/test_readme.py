@@ -1,4 +1,4 @@
-"""What the documents show is run: the README's Python as it stands, all commands as far as their arguments."""
+"""Runs the Python code of the README, and parses every command that the documentation shows."""
 
 import importlib
 import os
@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 import tyro
 
 from rbnn.cli import commands
@@ -25,8 +26,11 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def shown_commands() -> list[list[str]]:
-    """Every `rbnn …` line in the shell blocks, without its comment, and in the tables, whose numbers they repeat.  Left
-    out are those with a variable or a blank in them, and those that need files of the user's own: others test these."""
+    """Every `rbnn …` line in shell blocks, without its comment, and in tables.
+
+    Commands with placeholders or variables, and commands that need the user's own files, are left out; other tests
+    cover them.
+    """
     found: dict[tuple[str, ...], None] = {}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -37,9 +41,14 @@ def shown_commands() -> list[list[str]]:
     return [list(words) for words in found if not re.search(LEFT_OUT, " ".join(words))]
 
 
-@pytest.mark.parametrize("source", blocks("python"))
-def test_python_runs(source: str) -> None:
+def test_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    (source,) = blocks("python")
     exec(compile(source, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "2 binary and 2 float layers" in printed
+    assert float(re.findall(r"(\d+\.\d) % of the test images", printed)[0]) > 85
 
 
 @pytest.mark.parametrize("words", shown_commands(), ids=" ".join)
