@@ -18,6 +18,7 @@ TORCH_SIDE = [
     "functional",
     ("methods", "padding"),
     "nn",
+    "neighbours",
     ("convert", "schedule", "optim"),
     "models",
     "training",

@@ -1,6 +1,5 @@
 """binarize_: turn any torch model into a binary network, in place."""
 
-import copy
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -8,14 +7,13 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from rbnn import notebook
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import Method, check_method, create_method
+from rbnn.neighbours import Neighbours, Untraceable, missing_norms, named
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
 from rbnn.padding import only_pads
 from rbnn.text import plural
@@ -42,11 +40,12 @@ _READ_THEIR_CHILDREN = nn.MultiheadAttention, nn.TransformerEncoderLayer
 @dataclass(repr=False)
 class Conversion:
     """What ``binarize_`` did: the names of the layers that are now binary, the layers that stayed float with the
-    reasons, and warnings."""
+    reasons, what it warned of, and notes about what it could not check."""
 
     changed: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         verb = "is" if len(self.changed) == 1 else "are"
@@ -55,14 +54,14 @@ class Conversion:
             width = max(map(len, self.kept))
             stay = "stays" if len(self.kept) == 1 else "stay"
             lines += [f"{len(self.kept)} {stay} float", *[f"  {n:{width}}  {why}" for n, why in self.kept.items()]]
-        return "\n".join([*lines, *[f"warning: {text}" for text in self.warnings]])
+        return "\n".join([*lines, *[f"note: {text}" for text in self.notes]])
 
     def _repr_html_(self) -> str:
         binary = [(name, "binary", "") for name in self.changed]
         floats = [(name, "float", why) for name, why in self.kept.items()]
-        warned = [("warning", "", text) for text in self.warnings]
+        noted = [("note", "", text) for text in self.notes]
         caption = f"{len(self.changed)} binary, {plural(len(self.kept), 'float layer')}"
-        return notebook.table(caption, [*binary, *floats, *warned], ("layer", "is now", "why"))
+        return notebook.table(caption, [*binary, *floats, *noted], ("layer", "is now", "why"))
 
 
 def binarize_(
@@ -102,10 +101,21 @@ def binarize_(
     # Everything that can fail happens before the first change.
     chosen = {name: create_method(method, _filters(layers[name][0]), **options) for name in report.changed}
     replaced = set[tuple[str, str]]()
-    if relu == "hardtanh":
-        replaced = _relus_to_replace(model, report)
-    elif relu == "warn" and not all(_centres(made) for made in chosen.values()):
-        _warn_of_relus(model, report, method)
+    try:
+        near = Neighbours(model, report.changed)
+    except Untraceable as reason:
+        unchecked = (
+            f"ReLUs before and norms after binary layers were not checked: the forward cannot be traced ({reason})"
+        )
+        (report.warnings if relu == "hardtanh" else report.notes).append(unchecked)
+    else:
+        if relu == "hardtanh":
+            replaced = _relus_to_replace(near, report)
+        elif relu == "warn" and not all(_centres(made) for made in chosen.values()):
+            report.warnings += _of_relus(near, method)
+        report.warnings += missing_norms(near)
+    for said in report.warnings:
+        warnings.warn(said, stacklevel=2)
     for name, _ in replaced:
         chosen[name].origin = replace(chosen[name].origin, relu="hardtanh")  # type: ignore[type-var]
     for name, made in chosen.items():
@@ -229,44 +239,16 @@ def _replace(model: nn.Module, old: nn.Module) -> None:
         setattr(model.get_submodule(parent), child, new)
 
 
-# The ReLUs that feed a binary layer are found in the graph of the model's forward, by looking back through operations
-# that leave zeros and positive values unchanged.
-
-_SEEN_THROUGH_MODULES = (
-    nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
-    nn.AdaptiveMaxPool2d, nn.Dropout1d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d,
-    nn.ZeroPad1d, nn.ZeroPad2d, nn.Unflatten, nn.PixelShuffle, nn.ChannelShuffle,
-)  # fmt: skip
-_SEEN_THROUGH: dict[str, set[Any]] = {
-    "call_function": {
-        torch.flatten, torch.cat, torch.max_pool2d, torch.dropout, torch.reshape, torch.mean,
-        F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.dropout, F.dropout2d, F.pad,
-        F.max_pool1d, F.avg_pool1d, F.adaptive_avg_pool1d, F.adaptive_max_pool1d, torch.max_pool1d, torch.avg_pool1d,
-    },
-    "call_method": {"flatten", "view", "reshape", "contiguous", "mean", "permute", "transpose", "squeeze", "to"},
-}  # fmt: skip
-_RELUS: dict[str, set[Any]] = {
-    "call_function": {F.relu, F.relu6, torch.relu, torch.relu_, F.relu_},
-    "call_method": {"relu", "relu_"},
-}
-
-
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        leaf = isinstance(m, Layer | nn.ReLU | nn.ReLU6)
-        return leaf or super().is_leaf_module(m, module_qualified_name)
-
-
 def _centres(method: Method) -> bool:
     """Whether signs are taken relative to the mean of the image, so that some are negative even after a ReLU."""
     plain = method.binarization()
     return plain is not None and plain.standardised
 
 
-def _relus_to_replace(model: nn.Module, report: Conversion) -> set[tuple[str, str]]:
+def _relus_to_replace(near: Neighbours, report: Conversion) -> set[tuple[str, str]]:
     """(layer of ``report.changed``, ReLU module that feeds it), by name.  Warns of ReLUs that cannot be replaced."""
     found: set[tuple[str, str]] = set()
-    for layer, relu in _relus(model, report):
+    for layer, relu in near.relus_before():
         if relu is None:
             report.warnings.append(
                 f"binarize_ cannot replace the ReLU that feeds binary layer {layer!r}, because it is called in a "
@@ -274,48 +256,13 @@ def _relus_to_replace(model: nn.Module, report: Conversion) -> set[tuple[str, st
             )
         else:
             found.add((layer, relu))
-    if report.warnings:
-        warnings.warn("\n".join(report.warnings), stacklevel=3)
     return found
 
 
-def _warn_of_relus(model: nn.Module, report: Conversion, method: str) -> None:
-    fed = dict.fromkeys(layer for layer, _ in _relus(model, report))
-    if fed:
-        names = f"{'layer' if len(fed) == 1 else 'layers'} {', '.join(map(repr, fed))}"
-        said = (
-            f"ReLUs feed binary {names}, and {method} does not centre its inputs: a ReLU passes no gradient where its "
-            "output is 0; whether hardtanh is better depends on the network, so try both relu='keep' and "
+def _of_relus(near: Neighbours, method: str) -> Iterator[str]:
+    if fed := list(dict.fromkeys(layer for layer, _ in near.relus_before())):
+        yield (
+            f"ReLUs feed binary {named(fed)}, and {method} does not centre its inputs: a ReLU passes no gradient "
+            "where its output is 0; whether hardtanh is better depends on the network, so try both relu='keep' and "
             "relu='hardtanh'"
         )
-        report.warnings.append(said)
-        warnings.warn(said, stacklevel=3)
-
-
-def _relus(model: nn.Module, report: Conversion) -> list[tuple[str, str | None]]:
-    """(layer of ``report.changed``, ReLU module that feeds it), None for a ReLU that is not a module."""
-    # Tracing runs the forward, which may have side effects, so it runs on a copy that shares only the weights.
-    try:
-        stand_in = copy.deepcopy(model, {id(p): p for p in model.parameters()})
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            graph = _Tracer().trace(stand_in)
-    except Exception as obstacle:  # anything may happen in a forward that was not written for tracing
-        reason = str(obstacle).partition("\n")[0] or type(obstacle).__name__
-        report.warnings.append(
-            f"ReLUs that feed binary layers were not checked: the forward cannot be traced ({reason})"
-        )
-        return []
-    fed = [node for node in graph.nodes if node.op == "call_module" and node.target in report.changed]
-    return [(str(node.target), relu) for node in fed for relu in dict.fromkeys(_feeding(node, stand_in))]
-
-
-def _feeding(node: fx.Node, model: nn.Module) -> Iterator[str | None]:
-    for source in node.all_input_nodes:
-        module = model.get_submodule(str(source.target)) if source.op == "call_module" else None
-        if isinstance(module, nn.ReLU | nn.ReLU6):
-            yield str(source.target)
-        elif source.target in _RELUS.get(source.op, ()):
-            yield None
-        elif isinstance(module, _SEEN_THROUGH_MODULES) or source.target in _SEEN_THROUGH.get(source.op, ()):
-            yield from _feeding(source, model)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,15 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two networks for tests that need many steps."""
     monkeypatch.setitem(MODELS, "tiny", Entry(lambda bricks: Tiny(bricks, batch_norm=True), 8))
     monkeypatch.setitem(MODELS, "tiny-without-norm", Entry(lambda bricks: Tiny(bricks, batch_norm=False), 8))
+
+
+@pytest.mark.parametrize(("model", "warned"), [("tiny", 0), ("tiny-without-norm", 1)])
+def test_a_run_begins_with_a_notice_of_missing_norms(tiny: None, tmp_path: Path, model: str, warned: int) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(small(tmp_path, model=model, epochs=1))
+    said = [str(one.message) for one in caught if "no norm follows binary layer 'conv2'" in str(one.message)]
+    assert len(said) == warned
 
 
 # What a run leaves behind

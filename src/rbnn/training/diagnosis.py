@@ -1,4 +1,4 @@
-"""Finds where numbers went wrong and names the place: gradients, outputs, signs that no longer change."""
+"""Finds where numbers go wrong and names the place: missing norms, gradients, outputs, signs that stand still."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rbnn.neighbours import Neighbours, Untraceable, missing_norms
 from rbnn.nn import binary_layers
 
 STANDING_STILL_FROM = 0.01
@@ -45,6 +46,14 @@ def broken_output(model: nn.Module, images: Tensor) -> str | None:
             hooks.enter_context(module.register_forward_hook(partial(look, name)))
         model(images)
     return found[0] if found else None
+
+
+def before_training(model: nn.Module) -> list[str]:
+    """One sentence about binary layers without a norm; none if the forward cannot be traced."""
+    try:
+        return list(missing_norms(Neighbours(model, [name for name, _ in binary_layers(model)])))
+    except Untraceable:
+        return []
 
 
 def notices(model: nn.Module, measures: dict[str, dict[str, float]], share_of_peak: float) -> list[str]:

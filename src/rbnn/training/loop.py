@@ -24,7 +24,7 @@ from rbnn.training.averaging import Average
 from rbnn.training.batches import Batches
 from rbnn.training.config import CONFIG_NAME, TrainConfig, as_toml, with_all_options
 from rbnn.training.contract import InputContract
-from rbnn.training.diagnosis import broken_gradient, broken_output, gradients_finite, notices
+from rbnn.training.diagnosis import before_training, broken_gradient, broken_output, gradients_finite, notices
 from rbnn.training.directory import RunDirectory, cannot_write, run_directory
 from rbnn.training.distillation import Teacher, distillation_loss
 from rbnn.training.distributed import Processes, all_reduce_batch_norm_, processes
@@ -130,6 +130,9 @@ class _Run:
             taken = start(self.model, config.model, before, config.start_from, self.batches)
             continued = taken.continued
             for sentence in filter(None, (taken.head, *taken.notices)):
+                progress.notice(sentence)
+        if those.first and not resuming:
+            for sentence in before_training(self.model):
                 progress.notice(sentence)
         if config.batch_norm == "all-reduced":
             all_reduce_batch_norm_(self.model)
