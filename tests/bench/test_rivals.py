@@ -315,6 +315,12 @@ def test_int8_layers_around_a_resize(tmp_path: Path) -> None:
         np.testing.assert_allclose(rival.call(), session(images), atol=0.1)
 
 
+def test_a_network_with_one_output_in_a_table_is_compared() -> None:
+    found = compare(replace(small_network(), output={"out": "logits"}), ["openvino"], seconds=0.01)
+    assert [each["engine"] for each in found["contenders"]][:2] == ["rbnn", "openvino"]
+    assert found["openvino_binary"]["largest_difference"] < 1e-3
+
+
 def test_an_engine_that_cannot_load_the_network_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError("Exception from core.cpp:117:\ncould not append a post-op\n")

@@ -172,6 +172,25 @@ def test_one_picture_without_a_batch(tmp_path: Path, model: nn.Module, example: 
         rbnn.export(nn.Sequential(model, nn.ReLU()), tmp_path / "net.rbnn", example)
 
 
+class InADict(nn.Module):
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.conv, self.names = nn.Conv2d(3, 4, 3), names
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {name: self.conv(x) + place for place, name in enumerate(self.names)}
+
+
+def test_one_map_in_a_dict_takes_names_of_classes(tmp_path: Path) -> None:
+    path, classes = tmp_path / "net.rbnn", ("a", "b", "c", "d")
+    rbnn.export(InADict("out"), path, images(), classes=classes)
+    assert rbnn.Session(path).classes == classes
+    with pytest.raises(ExportError, match="has 2 output tensors, got 4 class names"):
+        rbnn.export(InADict("out", "aux"), path, images(), classes=classes)
+    with pytest.raises(ExportError, match=r"has 4 outputs, got 1 class name$"):
+        rbnn.export(InADict("out"), path, images(), classes=["a"])
+
+
 def test_the_contract_must_fit(tmp_path: Path) -> None:
     model = Around(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 4)))
     with pytest.raises(ExportError, match="has 4 outputs, got 2 class names"):

@@ -322,7 +322,7 @@ def test_several_answers_are_kept(tmp_path: Path) -> None:
         (several([["logits"] * 200] * 200), "has 40000 outputs, but at most 256 are possible"),
         (several("logits", {"logits": (6,)}), r"'logits' cannot have the shape"),
         (several("logits", {"e": (96,)}), r"'e' cannot have the shape"),
-        (replace(several(["logits"]), input=small_network().input), "5 class names for"),
+        (replace(several(["logits", "logits"]), input=small_network().input), "5 class names for"),
     ],
 )  # fmt: skip
 def test_answers_that_are_none(graph: Graph, words: str) -> None:

@@ -13,7 +13,10 @@ from PIL import Image
 import rbnn
 from rbnn import data
 from rbnn.errors import ConfigError, DataError, InputError
+from rbnn.packed import file as packfile
 from rbnn.packed import oracle, pretrained
+from rbnn.packed.evaluate import evaluate
+from rbnn.packed.graph import Answer
 from rbnn.packed.prediction import Prediction
 from rbnn.packed.session import Session
 
@@ -54,6 +57,20 @@ def test_other_sizes_and_colours_are_fitted(pixels: np.ndarray) -> None:
     wanted = session.predict(np.stack([grey] * 3, -1)).probabilities
     for form in (grey, grey[..., None], Image.fromarray(grey)):
         np.testing.assert_array_equal(session.predict(form).probabilities, wanted)
+
+
+@pytest.mark.parametrize("output", [{"classes": "logits"}, ["logits"], {"out": [{"scores": "logits"}]}])
+def test_one_output_in_a_container_is_one_output(pixels: np.ndarray, output: Answer, tmp_path: Path) -> None:
+    graph = replace(small_network(), output=output)
+    packfile.write(graph, tmp_path / "net.rbnn")
+    session = Session(tmp_path / "net.rbnn")
+    assert session.classes == small_network().input.classes
+    np.testing.assert_allclose(session.predict(pixels).probabilities, by_hand(pixels), rtol=1e-5)
+    labels = np.array([by_hand(pixels).argmax(), 0])
+    images = np.stack([pixels, pixels])
+    tests = data.ImageSet("own", images, labels, session.classes, (0.0,), (1.0,), crop_padding=0, flip=False)
+    right = 100.0 if labels[0] == 0 else 50.0
+    assert evaluate(session, tests, graph.input.mean, graph.input.std, 2)["top1"] == right
 
 
 def test_no_pictures_no_predictions() -> None:

@@ -14,8 +14,7 @@ from rich.table import Table
 from rbnn import _core
 from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
 from rbnn.packed import file as packfile
-from rbnn.packed.graph import Graph
-from rbnn.packed.maps import named
+from rbnn.packed.graph import Graph, named
 from rbnn.packed.prediction import one_input
 from rbnn.packed.sizes import in_words
 from rbnn.text import as_count, as_shape, as_size, listed, plural, shorten, visible

@@ -71,8 +71,8 @@ def run(options: Predict) -> None:
 
 def _write(options: Predict, session: "Session") -> None:
     """Write the outputs of a network with maps or several tensors to files."""
-    from rbnn.packed.graph import unused
-    from rbnn.packed.maps import named, save
+    from rbnn.packed.graph import named, unused
+    from rbnn.packed.maps import save
     from rbnn.packed.prediction import values_of
 
     if options.output is None:

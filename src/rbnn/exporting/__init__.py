@@ -22,7 +22,7 @@ from rbnn.files import check_place
 from rbnn.packed import file as packfile
 from rbnn.packed.comparison import Comparison
 from rbnn.packed.export_report import ExportReport
-from rbnn.packed.graph import Graph, Input
+from rbnn.packed.graph import Graph, Input, answer_buffers
 from rbnn.schedule import changed_behind_the_schedule
 from rbnn.text import plural
 
@@ -111,10 +111,11 @@ def packed(
     examples = examples.with_first(rounding.pictures(examples.first))
     draft, traced = pack(model, examples, rounding)
     answers = traced.answers
-    count = draft.buffers[draft.answer].shape[2] if isinstance(draft.answer, str) else 0  # for a map: per pixel
+    buffers = answer_buffers(draft.answer)
+    count = draft.buffers[buffers[0]].shape[2] if len(buffers) == 1 else 0  # for a map: per pixel
     if classes and len(classes) != count:
-        given = f"{count} outputs" if count else f"{len(answers)} output tensors"
-        raise ExportError(f"the network has {given}, got {len(classes)} class names")
+        given = plural(count, "output") if count else f"{len(answers)} output tensors"
+        raise ExportError(f"the network has {given}, got {plural(len(classes), 'class name')}")
     contract = Input(
         draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)),
         {name: name for name in draft.names},

@@ -126,7 +126,7 @@ def _restored(config: TrainConfig, contract: InputContract, graph: Graph) -> Net
 def _contract(path: Path, graph: Graph) -> InputContract:
     height, width, channels = graph.buffers[graph.input.buffer].shape
     rows, columns, answers = graph.buffers[graph.outputs[0]].shape
-    several = bool(graph.input.names) or not isinstance(graph.output, str)
+    several = bool(graph.input.names) or not graph.has_one_output
     if several or height != width or (rows, columns) != (1, 1):
         raise CheckpointError(f"{path} cannot be trained further: only classifiers of square images can")
     mean, std = (each * channels if len(each) == 1 else each for each in (graph.input.mean, graph.input.std))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbnn.data import FolderSet, ImageSet, preprocess
+from rbnn.packed.graph import only_array
 from rbnn.packed.session import Session
 
 
@@ -16,7 +17,7 @@ def evaluate(
     hit1 = hit5 = 0
     for first, pictures in _pictures(tests, session.input_shape[1], batch_size):
         labels = tests.labels[first : first + len(pictures)]
-        logits = session(preprocess.normalise(pictures, mean, std)).reshape(len(pictures), -1)
+        logits = only_array(session(preprocess.normalise(pictures, mean, std))).reshape(len(pictures), -1)
         ranked = np.argsort(-logits, axis=1, kind="stable")[:, :5] == labels[:, None]
         hit1 += int(ranked[:, 0].sum())
         hit5 += int(ranked.any(1).sum())

@@ -1,7 +1,7 @@
 """A packed network in memory: buffers and the sequence of operations on them."""
 
 import itertools
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from rbnn.packed.operations import (
     is_number,
 )
 from rbnn.packed.sizes import Free, check_follows, check_free, derived, evaluated, in_steps, in_words, strides, wrong
-from rbnn.text import LONGEST_QUOTE, quoted, shorten
+from rbnn.text import LONGEST_QUOTE, plural, quoted, shorten
 
 LARGEST_MEAN = 1e6
 SMALLEST_STD = 1e-30
@@ -88,9 +88,15 @@ class Graph:
 
     def only_output(self, who: str) -> str:
         """The only output of the network.  Raises ConfigError if there are several, which ``who`` does not take."""
-        if not isinstance(self.output, str):
-            raise ConfigError(f"the network has {len(self.outputs)} outputs, but {who}: use rbnn.Session")
-        return self.output
+        if not self.has_one_output:
+            count = len(answer_buffers(self.output))
+            raise ConfigError(f"the network has {count} outputs, but {who}: use rbnn.Session")
+        return self.outputs[0]
+
+    @property
+    def has_one_output(self) -> bool:
+        """Whether the output is one tensor, alone or in a list or table."""
+        return len(answer_buffers(self.output)) == 1
 
     def answered(self, planes: Callable[[str], NDArray[Any]]) -> Any:
         """The output from its buffers, each (N, C, H, W): vectors are (N, C), lists are tuples."""
@@ -186,8 +192,8 @@ class Graph:
         self._check_free(written)
         if self.input.classes:
             answers = self.buffers[self.outputs[0]].shape[2]
-            if not isinstance(self.output, str) or len(self.input.classes) != answers:
-                raise PackError(f"it has {len(self.input.classes)} class names for {answers} outputs")
+            if not self.has_one_output or len(self.input.classes) != answers:
+                raise PackError(f"it has {len(self.input.classes)} class names for {plural(answers, 'output')}")
 
     def _check_inputs(self) -> None:
         for name in self.inputs:
@@ -227,6 +233,22 @@ def answer_buffers(answer: Answer) -> list[str]:
     if isinstance(answer, str):
         return [answer]
     return [name for each in (answer if isinstance(answer, list) else answer.values()) for name in answer_buffers(each)]
+
+
+def named(answer: Any, name: str = "") -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Every array of an output by its path, such as ``out`` or ``maps.0``; ``answer`` if it has none."""
+    if isinstance(answer, np.ndarray):
+        yield name or "answer", answer
+        return
+    parts = answer.items() if isinstance(answer, dict) else enumerate(answer)
+    for key, part in parts:
+        yield from named(part, f"{name}.{key}" if name else str(key))
+
+
+def only_array(answer: Any) -> NDArray[np.float32]:
+    """The array of an output that has only one, alone or in a list or table."""
+    ((_, array),) = named(answer)
+    return array
 
 
 # Not a nested function: it would refer to itself, and what it has seen would stay in memory until the next garbage

@@ -1,7 +1,6 @@
 """Writes the outputs of a network that is not a classifier to files: arrays, and maps of classes as images."""
 
 import re
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbnn.files import write_whole
-from rbnn.packed.graph import unused
+from rbnn.packed.graph import named, unused
 
 LONGEST_NAME = 80
 MOST_CLASSES = 256
 """The number of classes that a pixel of a PNG can distinguish."""
-
-
-def named(answer: Any, name: str = "") -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Every array of an output by its path, such as ``out`` or ``maps.0``; ``answer`` if it is the only one."""
-    if isinstance(answer, np.ndarray):
-        yield name or "answer", answer
-        return
-    parts = answer.items() if isinstance(answer, dict) else enumerate(answer)
-    for key, part in parts:
-        yield from named(part, f"{name}.{key}" if name else str(key))
 
 
 def save(answer: Any, directory: Path, stem: str) -> list[Path]:

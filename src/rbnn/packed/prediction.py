@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rbnn import notebook
 from rbnn.errors import ConfigError, InputError, PackError
-from rbnn.packed.graph import Graph
+from rbnn.packed.graph import Graph, only_array
 from rbnn.packed.sizes import strides
 from rbnn.text import as_shape
 
@@ -76,7 +76,7 @@ class Prediction:
 
 
 def predictions(
-    graph: Graph, answer: Callable[[NDArray[np.float32]], NDArray[np.float32]], pictures: Sequence[Picture], called: str
+    graph: Graph, answer: Callable[[NDArray[np.float32]], Any], pictures: Sequence[Picture], called: str
 ) -> Iterator[Prediction]:
     """The classes of each image.  ``answer`` runs the network, ``called`` is its name in error messages."""
     from rbnn.data import preprocess  # imports Pillow, which is slow
@@ -88,7 +88,7 @@ def predictions(
     at_once = preprocess.at_once(AT_ONCE, max(height, width), channels)
     for first in range(0, len(pictures), at_once):
         values = np.stack([values_of(graph, each, called) for each in pictures[first : first + at_once]])
-        logits = answer(values).reshape(len(values), -1).astype(np.float64)
+        logits = only_array(answer(values)).reshape(len(values), -1).astype(np.float64)
         if not np.isfinite(logits).all():
             raise InputError(f"the outputs of {called} are not finite: its values overflow for these images")
         weights = np.exp(logits - logits.max(1, keepdims=True))
@@ -179,7 +179,7 @@ def _square_side(graph: Graph, called: object) -> int:
 
 def classifies(graph: Graph) -> bool:
     """Whether the network returns one number per class, and not maps or several tensors."""
-    return isinstance(graph.output, str) and graph.buffers[graph.output].shape[:2] == (1, 1)
+    return graph.has_one_output and graph.buffers[graph.outputs[0]].shape[:2] == (1, 1)
 
 
 def _classifies(graph: Graph, called: object) -> None:

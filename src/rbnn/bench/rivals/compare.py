@@ -11,7 +11,7 @@ from rbnn.bench.race import race
 from rbnn.bench.rivals.contenders import our_engine, rivals
 from rbnn.bench.rivals.exactness import exact_layers
 from rbnn.data.preprocess import normalise
-from rbnn.packed.graph import Graph
+from rbnn.packed.graph import Graph, only_array
 from rbnn.packed.session import Session
 
 
@@ -41,7 +41,7 @@ def compare(
     binary = None
     if "openvino 1-bit" in contenders:
         progress("checking OpenVINO's bits …")
-        layers, answers, others = exact_layers(graph), ours.call(), contenders["openvino 1-bit"].call()
+        layers, answers, others = exact_layers(graph), only_array(ours.call()), contenders["openvino 1-bit"].call()
         binary = {
             "layers": len(layers),
             "exact": sum(layers.values()),
