@@ -56,9 +56,9 @@ def _slope(name: str, of: str) -> NDArray[np.float64]:
 
 def _figure(panels: Sequence[tuple[str, list[Curve]]], label: str) -> str:
     drawings = "".join(_panel(title, curves) for title, curves in panels)
-    said = ["Each drawing shows the derivative over the value whose sign is taken."]
+    said = ["Each plot shows the derivative as a function of the value whose sign is taken."]
     if any(name for _, curves in panels for name, _ in curves):
-        said.append("e/E is the share of the training that is done.")
+        said.append("e/E is the fraction of the training that is done.")
     if any(float(curve.max()) > TALLEST for _, curves in panels for _, curve in curves):
         said.append(f"Values above {TALLEST:g} are cut off.")
     return f'<div class="estimators" role="group" aria-label="{escape(label)}">{drawings}</div>\n\n{" ".join(said)}\n'

@@ -39,7 +39,7 @@ class RBNN(Method):
 
         w  = standardised weight (per filter)
         w̃  = w + α (Rᵀw − w),   R = R1 ⊗ R2,   α = |sin β|          (eq. 11; R fixed during an epoch)
-        forward   scale · sign(w̃)  ⊛  sign(x̂)                        (scale learned, per filter, starts at mean|w|)
+        forward   scale · sign(w̃)  ⊛  sign(x̂)                        (scale learned per filter, from mean|w|)
         backward  F'(z) = max(k(√2 t − t²|z|), 0) for both signs     (eq. 13; t, k follow e/E)
 
     At the start of an epoch R1 and R2 get ``cycles`` rounds of alternating optimisation (eq. 8 to 10).
