@@ -1,9 +1,10 @@
-"""Two commits side by side: each is built apart, and the rows of networks.py, layers.py and train_step.py run in turns.
+"""Compare the speed of two commits: build both, and run the rows of networks.py, layers.py and train_step.py in turns.
 
 python benchmarks/compare_commits.py b5128c2 HEAD --json out.json
 
-Each row's function comes from its commit's own benchmark file, so that names may move between the two.  A row is timed
-in both builds in turns, many times; the ratio of the best times is what counts: above 1 the second commit is slower.
+Each row's function comes from its commit's own benchmark file, so names may differ between the two.  Each row is
+timed many times, alternating between the builds.  The result is the ratio of the minimum times; above 1 the second
+commit is slower.
 """
 
 import argparse
@@ -104,7 +105,7 @@ def install(commit: str, directory: Path) -> Path:
 
 
 def start(directory: Path, options: dict[str, Any]) -> subprocess.Popen[str]:
-    # An editable install answers first, by a finder of its own: without it the path decides.
+    # An editable install has its own finder, which comes first: remove it, so that the path decides.
     code = (
         "import runpy, sys;"
         "sys.meta_path[:] = [each for each in sys.meta_path if 'editable' not in type(each).__module__];"
@@ -134,7 +135,7 @@ def race(processes: list[subprocess.Popen[str]], rounds: int) -> list[dict[str, 
     best = [[float("inf")] * len(processes) for _ in names[0]]
     for round_ in range(rounds):
         for row in range(len(best)):
-            # Who begins changes, so that neither always finds the other's leavings in the cache.
+            # Alternate which build goes first, so that neither always finds the other's data in the cache.
             for each in (0, 1) if round_ % 2 == 0 else (1, 0):
                 best[row][each] = min(best[row][each], ask(processes[each], str(row)))
     return [

@@ -1,4 +1,4 @@
-"""Time of whole epochs of RBNN beside its float twin: data, augmentation, steps, validation, log and checkpoint.
+"""Time whole epochs of RBNN and its float twin: data, augmentation, steps, validation, log and checkpoint.
 
 python benchmarks/epoch.py --data cifar10 --data-dir data --images 5120 --json
 """
@@ -16,8 +16,8 @@ NETWORKS = ("rbnn", "float")
 
 
 class Clock(Progress):
-    """Seconds by the clock and of the processor from the start of training to the end of the epoch's validation.  On
-    one thread the processor's are the better measure where other programs run."""
+    """Wall-clock and CPU seconds from the start of training to the end of the epoch's validation.  On one thread, CPU
+    time is the better measure if other programs are running."""
 
     def begin(self, config: TrainConfig, steps: int, epoch: int, step: int) -> None:
         self.began = time.perf_counter(), time.process_time()

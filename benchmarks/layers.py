@@ -1,4 +1,4 @@
-"""One 3×3 binary layer, float in and float out, on our engine and on others, in turns; best of many.
+"""Time one 3×3 binary layer with float input and output on our engine and on others, taking turns; minimum of many.
 
 python benchmarks/layers.py --json
 """
@@ -19,7 +19,7 @@ SHAPES = (64, 56), (128, 28), (256, 14), (512, 7)
 
 
 def layer(channels: int, side: int) -> Graph:
-    """Sign and convolution: nothing before or after."""
+    """A sign and a convolution, with nothing before or after."""
     signs = np.random.default_rng(0).integers(0, 2, (channels, 3, 3, channels), np.uint8)
     shape = side, side, channels
     return Graph(

@@ -1,6 +1,6 @@
-"""Whole networks with random signs on our engine and on others, in turns, and what we want to reach.
+"""Time whole networks with random signs on our engine and on others, taking turns, and compare with our targets.
 
-python benchmarks/networks.py --json        (about three minutes; give it the machine alone)
+python benchmarks/networks.py --json        (about three minutes; run nothing else meanwhile)
 """
 
 import argparse
@@ -40,12 +40,12 @@ FLOORS = {
     "resnet20-bireal": {"openvino 1-bit": 1.3},
     "vgg-small": {"openvino 1-bit": 1.0},
 }
-"""How many times faster than a rival each should be at least, on a CPU with AVX-512."""
+"""The speed-up over a rival that each network should have at least, on a CPU with AVX-512."""
 
 
 def packed(name: str, directory: Path, **options: Any) -> Path:
     """A network with random signs as a packed file.  Its batch norms have γ = 1 and the statistics of their inputs, as
-    after training: new ones begin with γ near 0, and int8 engines would leave out layers that do nothing."""
+    after training.  Initially γ is near 0, and int8 engines would skip layers that do nothing."""
     model_name = name.partition(",")[0]
     torch.manual_seed(0)
     size = MODELS[model_name].image_size
@@ -63,7 +63,7 @@ def packed(name: str, directory: Path, **options: Any) -> Path:
 
 
 def ratios(row: dict[str, Any]) -> dict[str, float]:
-    """Times of the rivals over ours."""
+    """The rivals' times divided by ours."""
     found = {f"{each['engine']} {each['numbers']}": each["ratio"] for each in row["contenders"][1:]}
     for numbers in ("float32", "int8"):
         each = [ratio for rival, ratio in found.items() if rival.endswith(numbers)]
@@ -73,9 +73,9 @@ def ratios(row: dict[str, Any]) -> dict[str, float]:
 
 
 def inside(graph: Graph, centred: Graph, seconds: float) -> dict[str, float]:
-    """Milliseconds per picture of our engine alone: one with one and two threads, 32 in turn and as a batch, a batch of
-    64 with one and two threads, bytes, and with centring.  32 in turn: on a shared machine the best of many batches
-    cannot match the best of many single pictures, which need luck for a shorter time."""
+    """Milliseconds per image of our engine alone: one image with one and two threads, 32 in a row and as a batch, a
+    batch of 64 with one and two threads, bytes, and with centring.  Batches are compared with 32 images in a row,
+    because on a shared machine a single image is more likely to find an undisturbed moment."""
     height, width, channels = graph.buffers[graph.input.buffer].shape
     images = np.random.default_rng(1).normal(size=(64, channels, height, width)).astype(np.float32)
     pixels = np.random.default_rng(1).integers(0, 256, (1, channels, height, width), np.uint8)
@@ -100,7 +100,7 @@ def inside(graph: Graph, centred: Graph, seconds: float) -> dict[str, float]:
 
 
 def loading(directory: Path) -> dict[str, float]:
-    """Milliseconds until a ResNet-18 is ready, and of `import rbnn.packed.session` beyond the interpreter's start."""
+    """Milliseconds to load a ResNet-18, and to `import rbnn.packed.session` after the interpreter has started."""
     path = next(iter(sorted(directory.iterdir())))
     times = []
     for _ in range(10):

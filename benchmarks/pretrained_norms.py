@@ -1,8 +1,9 @@
-"""The statistics that a pretrained network needs to be trained further: src/rbnn/pretrained/NAME.norms.
+"""Write the batch statistics that fine-tuning a pretrained network needs: src/rbnn/pretrained/NAME.norms.
 
     python benchmarks/pretrained_norms.py resnet20-bireal-digits --data-dir data
 
-Its packed file is turned back into a torch network, which then sees its training pictures once, as they are.
+The packed file is converted back into a torch network, which then processes its training images once, without
+augmentation.
 """
 
 from collections.abc import Iterator

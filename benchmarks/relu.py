@@ -30,7 +30,7 @@ WIDTHS = 16, 32, 64
 
 
 class Stage(nn.Module):
-    """Two convolutions, each with batch norm and ReLU, the second one with a shortcut around it where asked for."""
+    """Two convolutions, each with batch norm and ReLU, the second one optionally with a shortcut around it."""
 
     def __init__(self, inputs: int, outputs: int, *, shortcut: bool) -> None:
         super().__init__()

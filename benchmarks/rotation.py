@@ -1,4 +1,4 @@
-"""Time of the rotation update at the start of an epoch, for a whole network.
+"""Time the rotation update at the start of an epoch, for a whole network.
 
 python benchmarks/rotation.py --model resnet20-bireal --rotation filter --json
 python benchmarks/rotation.py --model resnet34 --rotation layer --json

@@ -1,6 +1,6 @@
 """Train a row of the table docs/results/short-budgets.md: 20,000 images of CIFAR-10, 6 epochs.
 
-A row that learns from another one (its teacher, or its start) trains that one first, unless it lies in --out already.
+If a row needs another one (its teacher, or its starting point), that one is trained first, unless --out has it.
 
 python benchmarks/short_budgets.py averaged-weights --data-dir data --out runs/short
 """
@@ -33,9 +33,9 @@ from rbnn.training.optimizer import create_optimizer
 
 BUDGET: dict[str, Any] = {"data": "cifar10", "limit": 20_000, "epochs": 6, "threads": 1}
 ONCE: dict[str, Any] = {"rotate_until": 0.0}
-"""RBNN rotates before the first epoch alone, unless the row says otherwise."""
+"""RBNN rotates only before the first epoch, unless the row says otherwise."""
 OURS: dict[str, Any] = {"batch_size": 64, "binary_lr": 10.0}
-"""What most rows share."""
+"""Settings that most rows share."""
 
 ROWS: dict[str, dict[str, Any]] = {
     "batch-256": {"batch_size": 256},
@@ -62,14 +62,14 @@ ROWS: dict[str, dict[str, Any]] = {
     "ir-net": {"batch_size": 64, "method": "ir-net"},
     "ir-net-rate-10": OURS | {"method": "ir-net"},
 }
-"""Each row's fields of the run; paths are names of other rows."""
+"""The configuration of each row; paths are names of other rows."""
 
 STEPS_AVERAGED = 200
 IMAGES_FOR_BATCH_NORM = 10_240
 
 
 def run(name: str, out: Path, **more: Any) -> dict[str, float]:
-    """Accuracies in percent of the row ``name``, whose run directory is ``out/name``; ``more`` overrides its budget."""
+    """Train the row ``name`` in ``out/name`` and return accuracies in percent; ``more`` overrides its budget."""
     fields = BUDGET | ROWS[name] | more
     if fields.get("method", "rbnn") == "rbnn":
         fields["options"] = ONCE | fields.get("options", {})
@@ -96,7 +96,7 @@ def run(name: str, out: Path, **more: Any) -> dict[str, float]:
 
 
 def averaging(averages: list[AveragedModel]) -> Callable[[nn.Module, TrainConfig], SGD]:
-    """``create_optimizer`` whose steps also keep a running average of weights and buffers, put into ``averages``."""
+    """``create_optimizer``, whose steps also store a running average of weights and buffers in ``averages``."""
 
     def create(model: nn.Module, config: TrainConfig) -> SGD:
         optimizer = create_optimizer(model, config)
@@ -116,7 +116,7 @@ def copy_values(source: nn.Module, target: nn.Module) -> None:
 
 
 def estimate_batch_norms(config: TrainConfig, augmented: bool, model: nn.Module) -> None:
-    """Means and variances of the batch norms from training images under the weights as they are."""
+    """Re-estimate the batch-norm statistics from training images with the current weights."""
     images = data.load(config.data, config.data_dir, "train")
     limit = min(IMAGES_FOR_BATCH_NORM, len(images))
     update_bn(Batches(images, 256, train=augmented, seed=9, limit=limit).epoch(0), model)
@@ -124,7 +124,7 @@ def estimate_batch_norms(config: TrainConfig, augmented: bool, model: nn.Module)
 
 @torch.no_grad()
 def top1(config: TrainConfig, change: Callable[[nn.Module], None]) -> float:
-    """Test accuracy of a run's last epoch after a ``change`` of its network."""
+    """Test accuracy of a run's last epoch after applying ``change`` to its network."""
     model = load_network(config.directory / LAST).model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     change(model)
     test = data.load(config.data, config.data_dir, "test")

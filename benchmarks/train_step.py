@@ -1,7 +1,7 @@
-"""Time of one training step of each method beside the float twin, interleaved in one process, best of many.
+"""Time one training step of each method and of the float twin, alternating in one process; minimum of many.
 
-The twin runs in channels-last memory, its best, and once more in torch's default order (NCHW).  Times are by the clock,
-and on one thread also those of the processor, the better measure where other programs run.
+The twin runs in channels-last memory, its fastest format, and also in torch's default order (NCHW).  Times are
+wall-clock times and, on one thread, also CPU times, the better measure if other programs are running.
 
 python benchmarks/train_step.py --batches 64 128 --threads 1 2 --json
 """
@@ -21,7 +21,7 @@ from rbnn.schedule import BinarySchedule
 
 
 def stepper(method: str, model_name: str, batch: int, options: dict, memory_format=torch.channels_last):
-    """A function that does one training step."""
+    """Return a function that performs one training step."""
     torch.manual_seed(0)
     model = create_model(model_name, method=method, **options).to(memory_format=memory_format)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4, fused=True)
@@ -39,7 +39,7 @@ def stepper(method: str, model_name: str, batch: int, options: dict, memory_form
 
 
 def measure(model: str, methods: list[str], batch: int, threads: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of a step of each, and how they compare with the twin's."""
+    """Milliseconds per step of each, and the ratios to the twin."""
     torch.set_num_threads(threads)
     steps = {method: stepper(method, model, batch, {}) for method in (*methods, "float")}
     steps["float NCHW"] = stepper("float", model, batch, {}, torch.contiguous_format)
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    _core.keep_freed_memory()  # both as the training loop does, for all
+    _core.keep_freed_memory()  # both as in the training loop, for all methods
     gc.freeze()
     rows = [
         {"batch": batch, "threads": threads, "method": method} | {key: round(value, 3) for key, value in times.items()}

@@ -1,5 +1,6 @@
-"""torch.compile: the compiled network trains, the network itself is packed.  Its default backend, inductor, needs a C++
-compiler; the others do not.
+"""torch.compile: train the compiled network, pack the original one.
+
+The default backend, inductor, needs a C++ compiler; the others do not.
 
 python examples/compiled.py
 python examples/compiled.py --backend aot_eager

@@ -1,4 +1,4 @@
-"""DistributedDataParallel: every process computes the same rotations from the same weights, so nothing has to be sent.
+"""DistributedDataParallel: every process computes the same rotations, because they depend only on the weights.
 
 torchrun --nproc-per-node=2 examples/ddp.py
 """

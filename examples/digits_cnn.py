@@ -13,7 +13,7 @@ import rbnn
 
 
 class Block(nn.Module):
-    """Convolution, batch norm and a shortcut around both, which keeps the floats between two signs."""
+    """Convolution, batch norm and a shortcut around both, which passes full-precision values on."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Train a network that knows ten classes on your own classes.
+"""Train a pretrained network on your own classes.
 
     python examples/fine_tune.py PICTURES NET.rbnn
 

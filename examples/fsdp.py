@@ -1,4 +1,4 @@
-"""Fully sharded data parallel (FSDP2): each process has a part of every weight.
+"""Fully sharded data parallel (FSDP2): each process holds a part of every weight.
 
 torchrun --nproc-per-node=2 examples/fsdp.py
 """

@@ -16,7 +16,7 @@ import rbnn
 
 
 class WithLoss(nn.Module):
-    """The Trainer expects that the forward pass returns the loss."""
+    """The Trainer expects the forward pass to return the loss."""
 
     def __init__(self, method: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""PyTorch Lightning: the schedule in two hooks of the module.
+"""PyTorch Lightning: two hooks of the module create and step the schedule.
 
 python examples/lightning_loop.py
 """

@@ -1,4 +1,4 @@
-"""Automatic mixed precision: bfloat16 where torch supports it, signs and their sums in float32.
+"""Automatic mixed precision: bfloat16 where torch supports it, binary layers in float32.
 
 python examples/mixed_precision.py
 """

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights: the averaged network is the one that is packed.
+"""An exponential moving average of the weights: train the network, pack its average.
 
 python examples/moving_average.py
 """

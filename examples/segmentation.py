@@ -3,8 +3,8 @@
     python examples/segmentation.py                                     # digits on noise: about a minute, no download
     python examples/segmentation.py --data cifar10 --data-dir data --scenes 300 --epochs 10
 
-The scenes are synthetic: cut-outs of images, each of one class, at random places and in random sizes on a background
-of noise.  The label of a pixel is the class of the cut-out at that place, or background.  Digits have ten classes, and
+The scenes are synthetic: cut-outs of images, each of one class, at random positions and in random sizes on a background
+of noise.  The label of a pixel is the class of the cut-out that covers it, or background.  Digits have ten classes, and
 their strokes are cut out.  Images of CIFAR-10 are animals or vehicles, and an ellipse is cut out of them, so a pixel
 next to the animal, but inside the ellipse, also counts as the animal.  Networks learn from scenes of training images
 and are tested on scenes of test images.
@@ -104,7 +104,7 @@ class Normed(nn.Sequential):
 
 
 class Block(nn.Module):
-    """A convolution and a shortcut around it, which keeps the floats between two signs."""
+    """A convolution and a shortcut around it, which passes full-precision values on."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Block(nn.Module):
 
 
 class Level(nn.Module):
-    """What is below a level of the U: half its size, twice its channels, and further levels below."""
+    """The part below a level of the U: half its size, twice its channels, and the levels below that."""
 
     def __init__(self, channels: int, levels: int) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ def train(model: nn.Module, scenes: Scenes, count: int, epochs: int, seed: int) 
 
 
 def scores(seen: Tensor, labels: Tensor, classes: int) -> str:
-    """The share of correct pixels, and the intersection over union, averaged over the classes."""
+    """The fraction of correct pixels, and the mean intersection over union of the classes."""
     pairs = torch.bincount((labels * classes + seen).flatten(), minlength=classes**2).reshape(classes, classes)
     right = pairs.diagonal()
     union = pairs.sum(0) + pairs.sum(1) - right
@@ -196,7 +196,7 @@ def folded(model: nn.Module) -> nn.Module:
 
 @torch.inference_mode()
 def print_speed(twin: nn.Module, session: rbnn.Session, image: Tensor) -> None:
-    """Time one scene on one thread: the best of many turns, and torch in its faster memory format."""
+    """Time one scene on one thread: the minimum of many calls, taken in turns; torch uses its faster memory format."""
     torch.set_num_threads(1)
     pixels = image.numpy()
     calls: dict[str, Callable[[], object]] = {"1-bit": lambda: session(pixels)}
@@ -233,10 +233,10 @@ def draw(path: Path, scenes: Scenes, columns: dict[str, NDArray[np.generic]]) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", choices=SIDE, default="digits")
-    parser.add_argument("--data-dir", type=Path, help="where rbnn data put CIFAR-10")
-    parser.add_argument("--scenes", type=int, default=800, help="of an epoch")
+    parser.add_argument("--data-dir", type=Path, help="the directory given to `rbnn data cifar10 --dir`")
+    parser.add_argument("--scenes", type=int, default=800, help="scenes per epoch")
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--channels", type=int, default=32, help="of the uppermost level")
+    parser.add_argument("--channels", type=int, default=32, help="channels of the top level")
     parser.add_argument("--method", default="rbnn")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("segmentation"))

@@ -1,11 +1,11 @@
-"""Sensors and sound: a 1-bit network on signals, compared with its float twin.
+"""Sensor data and speech: a 1-bit network for signals, compared with its float twin.
 
     pip install --no-deps aeon          # only for its data: none of its code is imported
     python examples/signals.py
     python examples/signals.py JapaneseVowels
 
-BasicMotions: accelerometer and gyroscope of a smart watch, 6 channels of 100 samples; standing, running, walking or
-playing badminton.  JapaneseVowels: 12 coefficients of speech, 25 samples; which of nine men speaks.
+BasicMotions: accelerometer and gyroscope of a smartwatch, 6 channels of 100 samples; the classes are standing, running,
+walking and badminton.  JapaneseVowels: 12 coefficients of speech, 25 samples; the classes are nine speakers.
 """
 
 import argparse
@@ -24,7 +24,7 @@ FILES = {"BasicMotions": "BasicMotions/BasicMotions", "JapaneseVowels": "Japanes
 
 
 class Block(nn.Module):
-    """Convolution, batch norm and a shortcut around both, which keeps the floats between two signs."""
+    """Convolution, batch norm and a shortcut around both, which passes full-precision values on."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

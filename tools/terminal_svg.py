@@ -1,4 +1,4 @@
-"""Draw docs/figures/terminal.svg: a terminal session with commands that are actually run, and their output.
+"""Draw docs/figures/terminal.svg: run commands and draw them with their output.
 
     python tools/terminal_svg.py
 
@@ -26,7 +26,7 @@ FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monos
 
 
 def record(folder: Path) -> list[tuple[str, str]]:
-    """Each command and what it printed."""
+    """Run each command and return it with its output."""
     _draw_a_seven(folder / "seven.png")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     plain = {"PATH": path, "COLUMNS": str(COLUMNS), "NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1"}
@@ -39,7 +39,7 @@ def record(folder: Path) -> list[tuple[str, str]]:
 
 
 def _draw_a_seven(path: Path) -> None:
-    """One of the test images, as a file."""
+    """Write one of the test images to a file."""
     from PIL import Image
 
     from rbnn import data
@@ -55,7 +55,7 @@ def wrapped(line: str) -> list[str]:
 
 
 def draw(session: list[tuple[str, str]]) -> str:
-    """The window of a terminal."""
+    """Draw the terminal window as SVG."""
     rows: list[tuple[str, str]] = []
     for command, printed in session:
         rows += [("command", line) for line in wrapped(f"$ {command}")]

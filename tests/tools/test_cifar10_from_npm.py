@@ -43,7 +43,7 @@ def test_the_records_come_back(tmp_path: Path, files: dict[str, bytes]) -> None:
     for name, array in BATCHES.items():
         assert (folder / f"{name}.bin").read_bytes() == array.tobytes()
     again = convert(tarball, tmp_path / "data")
-    assert (again.returncode, again.stderr) == (2, f"{folder} is there already: delete it first\n")
+    assert (again.returncode, again.stderr) == (2, f"{folder} exists already: delete it first\n")
 
 
 @pytest.mark.parametrize("damage", ["no package", "no tests", "labels missing"])

@@ -1,4 +1,4 @@
-"""Convert the docstrings of the library to Markdown: formulas stay, and lists of options become lists."""
+"""Convert the library's docstrings to Markdown: formulas stay as they are, and options become lists."""
 
 import re
 
@@ -31,7 +31,7 @@ def formula(docstring: str) -> str:
         if not skipped:
             kept.append(line)
     paragraphs = "\n".join(kept).strip("\n").split("\n\n")
-    if paragraphs[-1].rstrip().endswith(":"):  # it announces the options
+    if paragraphs[-1].rstrip().endswith(":"):  # it introduces the options
         paragraphs.pop()
     return inline_code("\n\n".join(paragraphs))
 
@@ -53,7 +53,7 @@ def markdown(docstring: str) -> str:
 
 
 def inline_code(text: str) -> str:
-    """Replace the double backticks of Sphinx by the single ones of Markdown."""
+    """Replace Sphinx's double backticks by Markdown's single ones."""
     return re.sub(r"``([^`\n]+)``", r"`\1`", text)
 
 

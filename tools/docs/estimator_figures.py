@@ -1,6 +1,6 @@
-"""Small drawings of the derivatives that replace that of sign, computed with the library's own estimators.
+"""Small plots of the derivatives that replace that of sign, computed with the library's own estimators.
 
-They are inline SVG in the text colour of the page, so they follow its light and dark scheme.
+They are inline SVG in the text colour of the page, so they follow its light or dark scheme.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ TALLEST = 4.0
 
 
 def of_method(name: str) -> str:
-    """The derivatives of a method, for the signs of weights and of activations."""
+    """Plot the derivatives of a method, for the signs of weights and of activations."""
     found = gradients_of(name, method_options(name))
     panels = [(f"of the sign of {of}", _curves(gradient)) for of, gradient in found.items()]
     missing = {"weights", "activations"} - {word for of in found for word in of.split(" and ")}
@@ -32,19 +32,19 @@ def of_method(name: str) -> str:
 
 
 def of_all() -> str:
-    """Every estimator separately."""
+    """Plot each estimator."""
     panels = [(name, _curves(Gradient(name, T_MIN, T_MAX))) for name in ESTIMATORS]
     return _figure(panels, "The estimators of the derivative of sign")
 
 
 def _curves(gradient: Gradient) -> list[Curve]:
-    """One curve for each value of e/E with a different function."""
+    """One curve per value of e/E, or a single curve if the derivative does not change."""
     shown = PROGRESS if gradient.changes else PROGRESS[:1]
     return [(f"e/E = {progress:g}" if gradient.changes else "", gradient.derivative(progress)) for progress in shown]
 
 
 def _slope(name: str, of: str) -> NDArray[np.float64]:
-    """For a method without a named estimator: the derivative of the method itself, by autograd."""
+    """The derivative of a method without a named estimator, by autograd."""
     x = torch.from_numpy(GRID.copy()).requires_grad_()
     method = create_method(name, x.detach().reshape(1, -1))
     used: Callable[[torch.Tensor], torch.Tensor] = (
@@ -80,7 +80,7 @@ def _panel(title: str, curves: list[Curve]) -> str:
     for tick in (-2, -1, 0, 1, 2):
         x = LEFT + (tick - GRID[0]) / (GRID[-1] - GRID[0]) * width
         parts.append(_text("middle", x, HEIGHT - 10, f"{tick}".replace("-", "−")))
-    # The inner drawing clips what is higher than the axis.
+    # The inner SVG clips what exceeds the axis.
     parts.append(f'<svg x="{LEFT}" y="{TOP}" width="{width}" height="{height}">')
     for number, (_, curve) in enumerate(curves):
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across[::2], downwards(curve)[::2], strict=True))

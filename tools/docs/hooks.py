@@ -1,6 +1,6 @@
-"""What MkDocs calls while it builds the site: generated pages, generated parts of pages, and links.
+"""Hooks that MkDocs calls while it builds the site: generated pages, generated parts of pages, and links.
 
-The sources in docs/ can be read on a code-hosting site.  What the library knows itself is filled in here.
+The sources in docs/ can be read on a code-hosting site.  These hooks fill in what the library knows itself.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""The parts of a method's page that come from the library: formula, options, drawings, published results.
+"""The parts of a method's page that come from the library: formula, options, plots, published results.
 
 A comment such as ``<!-- options of xnor-net -->`` says where a part belongs.  The part follows it, up to ``<!-- end of
-options -->``, so that a code-hosting site shows it.  After a change of the library, write the parts again:
+options -->``, so that a code-hosting site shows it.  After a change in the library, write the parts again:
 
     python tools/docs/method_parts.py
 
-The documentation site always computes them, and adds the drawings.
+The documentation site always computes them and adds the plots.
 """
 
 import inspect
@@ -27,7 +27,7 @@ PART = re.compile(
 
 
 def fill_in(text: str) -> str:
-    """A page for the site, with its parts and drawings."""
+    """A page for the site, with its parts and plots."""
     text = text.replace("<!-- estimators -->", estimator_figures.of_all())
     return PART.sub(lambda found: PARTS[found[1]](found[2]), text)
 

@@ -1,4 +1,4 @@
-"""The pages of the reference: one for each command, from its help, and one for each public module, from docstrings."""
+"""The reference pages: one per command, from its help, and one per public module, from its docstrings."""
 
 import contextlib
 import importlib
@@ -38,23 +38,23 @@ MODULES = (
 """What is documented: the names that users import, and the modules that the other pages name."""
 
 COLUMNS = 84
-"""The width of help texts, which fits into a page on a screen of 1280 pixels."""
+"""The width of help texts, which fits on a screen of 1280 pixels."""
 
 
 def commands() -> dict[str, str]:
-    """Pages by their places, one for each command."""
+    """Pages by path, one per command."""
     return {f"reference/commands/{name}.md": _command(name) for name in cli.commands()}
 
 
 def command_table() -> str:
-    """Every command with the sentence that ``rbnn --help`` has for it, as links to their pages."""
+    """A list of links to the commands, each with its sentence from ``rbnn --help``."""
     said = {name: cli.summary(path) for name, path in cli.commands().items()}
     rows = [f"| [`rbnn {name}`](reference/commands/{name}.md) | {text} |" for name, text in said.items()]
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
 
 
 def modules() -> dict[str, str]:
-    """Pages by their places, one for each module."""
+    """Pages by path, one per module."""
     shown: dict[str, str] = {}
     return {f"reference/python/{name}.md": _module(name, shown) for name in MODULES}
 
@@ -107,7 +107,7 @@ def _sources(module: str) -> dict[str, str]:
 
 
 def _module(module: str, shown: dict[str, str]) -> str:
-    """Each object has one entry, on the first page that has it (``shown``); later pages lead there."""
+    """Each object has one entry, on the first page that shows it (``shown``); later pages link there."""
     summary = inspect.getdoc(importlib.import_module(module)) or ""
     parts = [f"# {module}", "", inline_code(summary.partition("\n\n")[0]), ""]
     for name in sorted(public_names(module), key=str.lower):

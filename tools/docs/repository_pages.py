@@ -15,7 +15,7 @@ LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 
 def pages() -> dict[str, str]:
-    """Pages by their places."""
+    """Pages by path."""
     found = {place: (ROOT / name).read_text(encoding="utf-8") for name, place in DOCUMENTS.items()}
     for path in sorted((ROOT / "examples").iterdir()):
         if path.suffix in LANGUAGES:
