@@ -56,23 +56,16 @@ def one_operation(
     results = []
     for role, shape in outputs.items():
         name = f"out.{role}"
-        if role == "bits":
-            unit = np.packbits(np.eye(shape[2], dtype=np.uint8), axis=-1, bitorder="little")[:, None, None]
-            buffers["unpacked"] = Buffer("float", shape)
+        if role != "float":
             # Σ_c s_c w_c with w = −1 but +1 at o is 2 s_o − Σ s: from these (two channels aside) every s follows.
+            unit = np.eye(shape[2], dtype=np.int8)
+            unit = unit if role == "bytes" else np.packbits(unit, axis=-1, bitorder="little")
+            buffers["unpacked"] = Buffer("float", shape)
             operations.append(
-                Operation("binary_conv", "unpack", {"x": name}, {"float": "unpacked"}, {"weight": unit},
-                          {"kernel": [1, 1]})
+                Operation("int8_conv" if role == "bytes" else "binary_conv", "unpack", {"x": name},
+                          {"float": "unpacked"}, {"weight": unit[:, None, None]}, {"kernel": [1, 1]})
             )  # fmt: skip
             name = "unpacked"
-        if role == "bytes":
-            unit = np.eye(shape[2], dtype=np.int8)[:, None, None]
-            buffers["floats"] = Buffer("float", shape)
-            operations.append(
-                Operation("int8_conv", "unpack", {"x": name}, {"float": "floats"}, {"weight": unit},
-                          {"kernel": [1, 1]})
-            )  # fmt: skip
-            name = "floats"
         results.append(name)
     output = results[0]
     if len(results) == 2:

@@ -66,21 +66,12 @@ void counts_prelu(std::size_t rows, std::size_t channels, std::int16_t* counts, 
 
 void counts_hardtanh_sums(std::size_t rows, std::size_t channels, const float* grad, const std::int16_t* counts,
                           const float* mean, double* sums) {
-    over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
-        constexpr std::size_t kVectors = decltype(vectors)::value;
-        Floats total[kVectors] = {}, products[kVectors] = {}, centre[kVectors];
-        for (std::size_t v = 0; v < kVectors; ++v) centre[v] = load(mean + first + v * kLanes);
-        for (std::size_t row = 0; row < rows; ++row)
-            for (std::size_t v = 0; v < kVectors; ++v) {
-                const std::size_t i = row * channels + first + v * kLanes;
-                const Counted count(counts + i);
-                const Floats value = count.choose(load(grad + i), Floats{});
-                total[v] += value;
-                products[v] += value * (count.values() - centre[v]);
-            }
-        for (std::size_t c = 0; c < kVectors * kLanes; ++c)
-            sums[first + c] = total[c / kLanes][c % kLanes],
-            sums[channels + first + c] = products[c / kLanes][c % kLanes];
+    sum_channels(rows, channels, mean, sums, sums + channels,
+                 [&](std::size_t i, const Floats& centre, Floats& total, Floats& products) RBNN_INLINE_LAMBDA {
+        const Counted count(counts + i);
+        const Floats value = count.choose(load(grad + i), Floats{});
+        total += value;
+        products += value * (count.values() - centre);
     });
 }
 

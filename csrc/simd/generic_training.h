@@ -124,41 +124,42 @@ RBNN_INLINE void over_channels(std::size_t channels, const Body& body) {
     if (c < channels) body(Constant<1>{}, c);
 }
 
+// Two sums over the rows for each channel.  add(index, zero, first sum, second sum) adds a vector, where zero is that of
+// its channels.
+template <class Add>
+RBNN_INLINE void sum_channels(std::size_t rows, std::size_t channels, const float* zeros, double* sum, double* second,
+                              const Add& add) {
+    over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
+        constexpr std::size_t kVectors = decltype(vectors)::value;
+        Floats totals[kVectors] = {}, seconds[kVectors] = {}, zero[kVectors];
+        for (std::size_t v = 0; v < kVectors; ++v) zero[v] = load(zeros + first + v * kLanes);
+        for (std::size_t row = 0; row < rows; ++row)
+            for (std::size_t v = 0; v < kVectors; ++v)
+                add(row * channels + first + v * kLanes, zero[v], totals[v], seconds[v]);
+        for (std::size_t c = 0; c < kVectors * kLanes; ++c)
+            sum[first + c] = totals[c / kLanes][c % kLanes], second[first + c] = seconds[c / kLanes][c % kLanes];
+    });
+}
+
 // Sums relative to `pivot`: if values are far from 0 compared with their spread, the sum of their squares would lose
 // it.
 void sum_rows(std::size_t rows, std::size_t channels, const float* y, const float* pivot, double* sum, double* square) {
-    over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
-        constexpr std::size_t kVectors = decltype(vectors)::value;
-        Floats total[kVectors] = {}, squares[kVectors] = {}, zero[kVectors];
-        for (std::size_t v = 0; v < kVectors; ++v) zero[v] = load(pivot + first + v * kLanes);
-        const float* at = y + first;
-        for (std::size_t row = 0; row < rows; ++row, at += channels)
-            for (std::size_t v = 0; v < kVectors; ++v) {
-                const Floats value = load(at + v * kLanes) - zero[v];
-                total[v] += value;
-                squares[v] += value * value;
-            }
-        for (std::size_t c = 0; c < kVectors * kLanes; ++c)
-            sum[first + c] = total[c / kLanes][c % kLanes], square[first + c] = squares[c / kLanes][c % kLanes];
+    sum_channels(rows, channels, pivot, sum, square,
+                 [&](std::size_t i, const Floats& zero, Floats& total, Floats& squares) RBNN_INLINE_LAMBDA {
+        const Floats value = load(y + i) - zero;
+        total += value;
+        squares += value * value;
     });
 }
 
 void norm_add_hardtanh_grad(std::size_t rows, std::size_t channels, const float* grad, const float* out, const float* y,
                             const float* mean, float* grad_sum, double* sum, double* product) {
-    over_channels(channels, [&](auto vectors, std::size_t first) RBNN_INLINE_LAMBDA {
-        constexpr std::size_t kVectors = decltype(vectors)::value;
-        Floats total[kVectors] = {}, products[kVectors] = {}, zero[kVectors];
-        for (std::size_t v = 0; v < kVectors; ++v) zero[v] = load(mean + first + v * kLanes);
-        for (std::size_t row = 0; row < rows; ++row)
-            for (std::size_t v = 0; v < kVectors; ++v) {
-                const std::size_t i = row * channels + first + v * kLanes;
-                const Floats at = load(out + i), value = ((at > -1.0f) & (at < 1.0f)) ? load(grad + i) : Floats{};
-                store(grad_sum + i, value);
-                total[v] += value;
-                products[v] += value * (load(y + i) - zero[v]);
-            }
-        for (std::size_t c = 0; c < kVectors * kLanes; ++c)
-            sum[first + c] = total[c / kLanes][c % kLanes], product[first + c] = products[c / kLanes][c % kLanes];
+    sum_channels(rows, channels, mean, sum, product,
+                 [&](std::size_t i, const Floats& zero, Floats& total, Floats& products) RBNN_INLINE_LAMBDA {
+        const Floats at = load(out + i), value = ((at > -1.0f) & (at < 1.0f)) ? load(grad + i) : Floats{};
+        store(grad_sum + i, value);
+        total += value;
+        products += value * (load(y + i) - zero);
     });
 }
 

@@ -7,29 +7,16 @@
 #include <cstdlib>
 #include <list>
 #include <map>
-#include <random>
 
-#include "simd/dispatch.h"
 #include "program/program.h"
+#include "random_values.h"
+#include "simd/dispatch.h"
 
 namespace {
 
 using rbnn::Buffer;
 using rbnn::Spec;
 using rbnn::Tensor;
-
-std::mt19937 random_numbers(1);
-
-std::size_t any(std::size_t low, std::size_t high) {
-    return std::uniform_int_distribution<std::size_t>(low, high)(random_numbers);
-}
-
-std::vector<float> floats(std::size_t count) {
-    std::normal_distribution<float> normal;
-    std::vector<float> values(count);
-    for (float& value : values) value = any(0, 9) == 0 ? 0.0f : normal(random_numbers);
-    return values;
-}
 
 enum Loop { kBinary, kFloat, kFloatFours, kInt8, kInt8Fours, kLoops };
 constexpr const char* kLoopNames[kLoops] = {"binary_conv", "float_conv", "float_four_rows", "int8_conv",

@@ -4,28 +4,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
-#include <vector>
 
+#include "random_values.h"
 #include "simd/dispatch.h"
 #include "training/branch.h"
 
 using namespace rbnn;
 
 namespace {
-
-std::mt19937 generator(7);
-
-std::size_t any(std::size_t low, std::size_t high) {
-    return std::uniform_int_distribution<std::size_t>(low, high)(generator);
-}
-
-std::vector<float> numbers(std::size_t n) {
-    std::normal_distribution<float> normal;
-    std::vector<float> x(n);
-    for (float& value : x) value = normal(generator);
-    return x;
-}
 
 SignConv any_shape(const Kernels& kernels) {
     for (;;) {
@@ -111,10 +97,10 @@ int main(int, char** arguments) {
     int comparisons = 0;
     for (int i = 0; i < shapes; ++i) {
         const SignConv conv = any_shape(kernels_portable);
-        const std::vector<float> signs = numbers(conv.out_channels * conv.taps() * conv.in_channels);
-        const SignFilters filters(conv, signs.data(), numbers(conv.out_channels).data());
-        const std::vector<float> x = numbers(conv.images * conv.in_values()),
-                                 grad = numbers(conv.images * conv.out_values());
+        const std::vector<float> signs = floats(conv.out_channels * conv.taps() * conv.in_channels);
+        const SignFilters filters(conv, signs.data(), floats(conv.out_channels).data());
+        const std::vector<float> x = floats(conv.images * conv.in_values()),
+                                 grad = floats(conv.images * conv.out_values());
         const Results plain = run(conv, filters, x, grad);
         for (const Kernels* kernels : all_kernels()) {
             if (kernels == &kernels_portable || !kernels->supported()) continue;

@@ -244,28 +244,20 @@ def hardtanh_or_relu(method: str, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_basic_block_has_one_shortcut_around_two_convolutions(method: str) -> None:
-    model = rbnn.create_model("resnet20", method=method).eval()
-    block = next(m for m in model.modules() if isinstance(m, BasicBlock) and isinstance(m.shortcut, OptionA))
+@pytest.mark.parametrize("name", ["resnet20", "resnet20-bireal"])
+def test_blocks_have_their_shortcuts(name: str, method: str) -> None:
+    """A basic block has one around both convolutions, a Bi-Real block has one around each."""
+    model = rbnn.create_model(name, method=method).eval()
+    kind = BasicBlock if name == "resnet20" else BiRealBlock
+    block = next(m for m in model.modules() if isinstance(m, kind) and isinstance(m.shortcut, OptionA))
     for norm in (block.bn1, block.bn2):
         nn.init.normal_(norm.weight)
     x = torch.randn(2, 16, 8, 8)
+    around = slow_option_a(x, 32, 2)
     with torch.no_grad():
-        y = hardtanh_or_relu(method, block.bn1(block.conv1(x)))
-        expected = hardtanh_or_relu(method, block.bn2(block.conv2(y)) + slow_option_a(x, 32, 2))
-        torch.testing.assert_close(block(x), expected)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_bi_real_block_has_a_shortcut_around_each_convolution(method: str) -> None:
-    model = rbnn.create_model("resnet20-bireal", method=method).eval()
-    block = next(m for m in model.modules() if isinstance(m, BiRealBlock) and isinstance(m.shortcut, OptionA))
-    for norm in (block.bn1, block.bn2):
-        nn.init.normal_(norm.weight)
-    x = torch.randn(2, 16, 8, 8)
-    with torch.no_grad():
-        y = hardtanh_or_relu(method, block.bn1(block.conv1(x)) + slow_option_a(x, 32, 2))
-        expected = hardtanh_or_relu(method, block.bn2(block.conv2(y)) + y)
+        first, second = (0, around) if kind is BasicBlock else (around, None)
+        y = hardtanh_or_relu(method, block.bn1(block.conv1(x)) + first)
+        expected = hardtanh_or_relu(method, block.bn2(block.conv2(y)) + (y if second is None else second))
         torch.testing.assert_close(block(x), expected)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import assert_same_run, log_of, small, state_of
-from stopped_run import StopAt
+from runs import log_of, small, state_of
+from stopped_run import assert_resumes_bit_for_bit
 from torch import nn
 
 import rbnn
@@ -75,12 +75,7 @@ def test_what_is_logged_and_kept_is_the_average(tmp_path: Path) -> None:
 
 
 def test_a_run_with_an_average_resumes_bit_for_bit(tmp_path: Path) -> None:
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    train(small(whole, average=0.9))
-    with pytest.raises(KeyboardInterrupt):
-        train(small(stopped, average=0.9), StopAt(3))
-    train(small(stopped, average=0.9, resume=True))
-    assert_same_run(whole, stopped)
+    assert_resumes_bit_for_bit(tmp_path, average=0.9)
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])

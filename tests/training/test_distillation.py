@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import assert_same_run, log_of, small, state_of
+from runs import log_of, small, state_of
 from scipy.special import log_softmax
-from stopped_run import StopAt
+from stopped_run import assert_resumes_bit_for_bit
 
 from rbnn.errors import CheckpointError, ConfigError
 from rbnn.training.checkpoint import load_network
@@ -86,12 +86,7 @@ def test_a_wider_network_teaches(tmp_path: Path) -> None:
 
 
 def test_a_run_with_a_teacher_resumes_bit_for_bit(float_twin: Path, tmp_path: Path) -> None:
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    train(small(whole, teacher=str(float_twin)))
-    with pytest.raises(KeyboardInterrupt):
-        train(small(stopped, teacher=str(float_twin)), StopAt(3))
-    train(small(stopped, teacher=str(float_twin), resume=True))
-    assert_same_run(whole, stopped)
+    assert_resumes_bit_for_bit(tmp_path, teacher=str(float_twin))
 
 
 def test_what_cannot_teach_is_refused_before_anything_is_written(float_twin: Path, tmp_path: Path) -> None:

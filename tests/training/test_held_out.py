@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import assert_same_run, log_of, small
-from stopped_run import StopAt
+from runs import log_of, small
+from stopped_run import assert_resumes_bit_for_bit
 
 from rbnn import data
 from rbnn.cli import main
@@ -81,12 +81,7 @@ def test_the_test_set_is_looked_at_after_the_last_epoch_alone(tmp_path: Path, mo
 
 
 def test_a_run_with_held_out_images_resumes_bit_for_bit(tmp_path: Path) -> None:
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    train(small(whole, validation=100))
-    with pytest.raises(KeyboardInterrupt):
-        train(small(stopped, validation=100), StopAt(3))
-    train(small(stopped, validation=100, resume=True))
-    assert_same_run(whole, stopped)
+    assert_resumes_bit_for_bit(tmp_path, validation=100)
 
 
 def test_command_and_report_say_what_was_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

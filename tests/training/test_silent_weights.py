@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import assert_same_run, log_of, small, state_of
-from stopped_run import StopAt
+from runs import log_of, small, state_of
+from stopped_run import assert_resumes_bit_for_bit
 from torch import nn
 
 import rbnn
@@ -89,12 +89,7 @@ def test_one_change_protects_for_as_long_as_the_memory_says() -> None:
 
 
 def test_a_run_with_both_resumes_bit_for_bit_and_differs_from_one_without(tmp_path: Path) -> None:
-    whole, stopped, plain = tmp_path / "whole", tmp_path / "stopped", tmp_path / "plain"
-    train(small(whole, **OVSW))
-    with pytest.raises(KeyboardInterrupt):
-        train(small(stopped, **OVSW), StopAt(3))
-    train(small(stopped, **OVSW, resume=True))
-    assert_same_run(whole, stopped)
+    whole, plain = assert_resumes_bit_for_bit(tmp_path, **OVSW), tmp_path / "plain"
     assert any(bool((s > 0).any()) for s in state_of(whole / "last.pt")["silent"]["changes"].values())
     train(small(plain))
     assert log_of(plain)[-1]["loss"] != log_of(whole)[-1]["loss"]
