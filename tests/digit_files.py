@@ -1,4 +1,4 @@
-"""A data set of picture files, as image-folder takes them."""
+"""A data set of image files for image-folder."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ CLASSES = "0", "1", "7"
 
 
 def pictures(root: Path, train: int, val: int) -> Path:
-    """Three classes of handwritten digits in picture files."""
+    """Three classes of handwritten digits as image files."""
     for split, name, count in (("train", "train", train), ("test", "val", val)):
         digits = data.load("digits", None, split)
         for label in CLASSES:

@@ -1,4 +1,4 @@
-"""Packed files of every version, also such as no exporter writes."""
+"""Packed files of every version, including files that no exporter writes."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -13,22 +13,22 @@ from rbnn.packed import file as packfile
 
 Tensors = Mapping[str, NDArray[Any]]
 Change = Callable[[dict[str, str], dict[str, Any]], object]
-"""Of the graph as JSON, under ``graph``, and of the tensors."""
+"""The checksum of the graph as JSON, under ``graph``, and of the tensors."""
 
 
 def version_1(text: str, tensors: Tensors) -> bytes:
-    """As the first exporters wrote it."""
+    """A file of version 1."""
     metadata = {"rbnn.version": "1", "rbnn.graph": text, "rbnn.checksum": packfile.checksum(text, tensors)}
     return bytes(save(dict(tensors), metadata))
 
 
 def version_2(text: str, tensors: Tensors) -> bytes:
-    """As exporters wrote it before there were several answers: the same container."""
+    """A file of version 2, before networks could have several outputs; the container is the same."""
     return packfile.encode(text, tensors).replace(b'"rbnn.version":"4"', b'"rbnn.version":"2"', 1)
 
 
 def version_3(text: str, tensors: Tensors) -> bytes:
-    """As exporters wrote it before sizes could be free: the same container."""
+    """A file of version 3, before sizes could be free; the container is the same."""
     return packfile.encode(text, tensors).replace(b'"rbnn.version":"4"', b'"rbnn.version":"3"', 1)
 
 
@@ -36,7 +36,7 @@ ENCODE = {1: version_1, 2: version_2, 3: version_3, 4: packfile.encode}
 
 
 def rewrite(path: Path, change: Change) -> Path:
-    """A file of its own version after ``change``, its checksum repaired: the mistake is the writer's, not a disk's."""
+    """A file of its own version after ``change``, with a corrected checksum, as if the writer had made the mistake."""
     with safe_open(path, framework="numpy") as file:
         version = int(file.metadata()["rbnn.version"])
         if version == 1:

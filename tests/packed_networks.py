@@ -1,4 +1,4 @@
-"""Packed networks for tests: one operation by itself, or a little of everything."""
+"""Packed networks for tests: a single operation, or one of each."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ Shape = tuple[int, int, int]
 
 
 def signs(rng: np.random.Generator, *shape: int) -> NDArray[np.uint8]:
-    """Random signs as bytes of bits along the last axis, tail bits 0."""
+    """Random signs, packed into bytes along the last axis; unused bits are 0."""
     return np.packbits(rng.integers(0, 2, shape, dtype=np.uint8), axis=-1, bitorder="little")
 
 
@@ -24,10 +24,10 @@ def one_operation(
     tensors: dict[str, NDArray[Any]],
     attributes: dict[str, Any],
 ) -> Graph:
-    """A graph whose single input feeds every input of the operation by slices, signs packed and bytes made before.
+    """A graph whose single input feeds every input of the operation through slices, packed or quantized if needed.
 
-    Bits that come out are unpacked by a 1×1 binary convolution with the unit matrix: sign · 1 of C channels; bytes by
-    an int8 convolution with it.
+    Output bits are unpacked by a 1×1 binary convolution with the unit matrix, and output bytes by an int8 convolution
+    with it.
     """
     names = list(inputs)
     sizes = [int(np.prod(inputs[role])) for role in names]
@@ -90,7 +90,7 @@ def expected(graph: Graph, image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def small_network() -> Graph:
-    """A network with one of each: stem, pack, binary layers by scale and by threshold, pools, shortcut, linear."""
+    """A network with one of each: stem, pack, binary layers with scale and with threshold, pools, shortcut, linear."""
     rng = np.random.default_rng(0)
 
     def floats(*shape: int) -> Any:
@@ -142,7 +142,7 @@ def small_network() -> Graph:
 
 
 def picture_network() -> Graph:
-    """Begins with bytes, as an export with an int8 stem does."""
+    """A network that begins with bytes, like an export with an int8 stem."""
     graph = small_network()
     rng = np.random.default_rng(2)
     mean, std = np.array(graph.input.mean, np.float64), np.array(graph.input.std, np.float64)

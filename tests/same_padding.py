@@ -1,4 +1,4 @@
-"""Convolutions with a forward of their own, as public networks have them."""
+"""Convolutions with their own forward, as in public networks."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ def total(side: int, kernel: int, stride: int, dilation: int) -> int:
 
 
 class SameByFunction(nn.Conv2d):
-    """TensorFlow's "same": the odd pixel behind, also with a stride."""
+    """TensorFlow's "same": an odd padding pixel goes to the end, also with a stride."""
 
     def forward(self, x: Tensor) -> Tensor:
         down, right = (
@@ -25,7 +25,7 @@ class SameByFunction(nn.Conv2d):
 
 
 class SameByModule(nn.Conv2d):
-    """The padding is a module, made for one size."""
+    """The padding is a module that was created for one size."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -77,7 +77,7 @@ PADDING: list[nn.Module] = [
     SameByFunction(16, 12, 3, 2, groups=2), SameByFunction(16, 12, 3, bias=False), SameByFunction(16, 12, 1, 2),
     SameByModule(16, 12, 3, 2), SameByModule(16, 12, 2, padding=1), ByConvForward(16, 12, 3),
 ]  # fmt: skip
-"""Only pad and convolve."""
+"""These only pad and convolve."""
 
 MORE: list[nn.Module] = [kind(16, 12, 3, padding=1) for kind in (Standardised, Scaled, Reflecting, Activated, Failing)]
-"""Do something else too, or cannot be tried."""
+"""These also do something else, or cannot be called with random numbers."""

@@ -1,5 +1,5 @@
-"""`torchrun sharded_ranks.py FOLDER`: trains a small network by every method, whole and cut into parts by FSDP, on the
-same pictures, and writes both states to FOLDER."""
+"""`torchrun sharded_ranks.py FOLDER`: train a small network with every method, whole and sharded by FSDP, on the same
+images, and write both states to FOLDER."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The build says which compilers it takes, and asks the compiler, not the machine, what it compiles for."""
+"""The build names the compilers it supports, and asks the compiler, not the machine, for the target."""
 
 import re
 import shutil

@@ -27,7 +27,7 @@ def sequential() -> nn.Sequential:
 
 
 class Residual(nn.Module):
-    """A block of one's own, its ReLU used twice."""
+    """A user's block that uses its ReLU twice."""
 
     def __init__(self, channels: int = 16) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Functional(nn.Module):
 
 
 class Dynamic(nn.Module):
-    """What it computes depends on the values."""
+    """Its computation depends on the values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Dynamic(nn.Module):
 
 
 class Shared(nn.Module):
-    """One convolution under two names, and a list that is no ModuleList."""
+    """One convolution under two names, and a list that is not a ModuleList."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ def test_a_pattern_that_matches_nothing_is_an_error(keep: list[str], nearest: st
     assert same(model, before)
 
 
-# What cannot be binary
+# Layers that cannot be binary
 
 
 class Scaled(nn.Conv2d):
@@ -276,7 +276,7 @@ class Scaled(nn.Conv2d):
 
 
 class ThreeByThree(nn.Conv2d):
-    """Only a shorthand for the constructor."""
+    """Only shortens the constructor."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels, channels, 3, padding=1)
@@ -457,7 +457,7 @@ def test_relus_stay_in_silence_where_the_method_centres(build: Callable[[], nn.M
 
 
 def test_signs_behind_a_relu_say_something_where_the_method_centres() -> None:
-    """All positive: only around the mean of the image are there two signs."""
+    """All values are positive: only around the mean of the image are there two signs."""
     x = torch.rand(2, 16, 8, 8) + 0.1
     for standardise, share in ((True, 0.5), (False, 1.0)):
         method = create_method("rbnn", torch.randn(16, 16, 3, 3), standardise=standardise)
@@ -533,7 +533,7 @@ def test_a_forward_that_cannot_be_traced_is_said_in_the_report() -> None:
     assert report.warnings == []
     assert "cannot be traced" in str(report).splitlines()[-1]
     model = Dynamic()
-    with pytest.warns(UserWarning, match="cannot be traced"):  # a replacement was asked for and did not happen
+    with pytest.warns(UserWarning, match="cannot be traced"):  # a replacement was requested and did not happen
         rbnn.binarize_(model, relu="hardtanh")
     assert isinstance(model.relu, nn.ReLU)
 
@@ -624,7 +624,7 @@ def test_binary_layers_without_a_norm_are_warned_of_in_one_sentence() -> None:
 
 
 class Preactivated(nn.Module):
-    """The norm comes before each convolution, and behind the last sum."""
+    """The norm comes before each convolution and after the last sum."""
 
     def __init__(self) -> None:
         super().__init__()

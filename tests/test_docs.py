@@ -1,4 +1,4 @@
-"""The documents name things that exist."""
+"""The documentation names only things that exist."""
 
 import os
 import re
@@ -29,7 +29,7 @@ FILES = sorted(set(re.findall(r"`([\w./]*/[\w./]*|[\w]+\.(?:toml|txt|md|py))`", 
 
 
 def find(name: str) -> Any:
-    """A module, or something in one: the longest part that imports is the module."""
+    """A module or an object in one: the longest prefix that can be imported is the module."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
@@ -94,7 +94,7 @@ assert not list(rbnn.nn.binary_layers(rbnn.create_model("plain-three", "float"))
 
 
 def test_the_code_of_extending_md_runs(tmp_path: Path) -> None:
-    """In a process of its own: what it registers must not meet the other tests."""
+    """In a separate process, so that what it registers does not affect other tests."""
     for name, source in re.findall(r"\[`(\w+\.py)`\]\S*:\n\n```python\n(.*?)```", EXTENDING, re.DOTALL):
         (tmp_path / name).write_text(source, encoding="utf-8")
         assert source.count("\n") < 40
@@ -129,7 +129,7 @@ def test_the_code_of_your_own_model_md_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", ["pretrained", "pack-and-serve", "fine-tuning", "methods"])
 def test_the_short_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the files that their readers have: packed networks and a picture.  One snippet needs a package of others."""
+    """With the files that readers have: packed networks and an image.  The FastAPI snippet is only compiled."""
     monkeypatch.chdir(tmp_path)
     for name in ("first.rbnn", "mine.rbnn"):
         shutil.copy(pretrained.path("resnet20-bireal-cifar10"), name)

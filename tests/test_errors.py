@@ -1,4 +1,4 @@
-"""Complaints about names."""
+"""Errors about unknown names."""
 
 from rbnn.errors import MOST_LISTED, UnknownName
 

@@ -1,4 +1,4 @@
-"""Whatever happens while a file is written, the old one or the new one is there."""
+"""Whatever happens while a file is written, either the old or the new file is complete."""
 
 import os
 import signal
@@ -78,7 +78,7 @@ def test_an_error_while_writing_leaves_the_old_file_alone(error: BaseException, 
 
 
 def test_the_data_is_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut after the rename must not find an empty file."""
+    """A power failure after the rename must not leave an empty file."""
     path = tmp_path / "file"
     happened = []
     fsync, replace = os.fsync, Path.replace
@@ -124,12 +124,12 @@ write_whole(Path({str(path)!r}), write)
     killed = subprocess.run([sys.executable, "-c", script], timeout=120)
     assert killed.returncode == -signal.SIGKILL
     assert path.read_bytes() == (b"new" * 100_000 if moment == "after" else b"old")
-    # And what the kill left behind is in nobody's way.
+    # The kill's leftovers do no harm.
     write_whole(path, lambda file: file.write(b"newer"))
     assert path.read_bytes() == b"newer"
 
 
-# Links and what is no ordinary file
+# Links, and files that are not regular
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     file, link, second = tmp_path / "far" / "file", tmp_path / "link", tmp_path / "second"
     link.symlink_to(file)
     second.symlink_to(link)
-    for text in (b"one", b"two"):  # at first it leads nowhere
+    for text in (b"one", b"two"):  # at first it is dangling
         write_whole(second, lambda out, text=text: out.write(text))
         assert file.read_bytes() == text
     assert link.is_symlink()
@@ -176,8 +176,8 @@ def test_what_is_no_ordinary_file_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["a file", "a pipe"])
 def test_the_devices_of_the_own_output_are_refused(where: str, tmp_path: Path) -> None:
-    """``-o /dev/stdout > file`` would give the file another inode than the one that the shell has opened; root would
-    replace the link in /dev by a file.  A link of our own leads there, so that a failure harms nothing."""
+    """With ``-o /dev/stdout > file`` a rename would give the file another inode than the one that the shell has opened,
+    and as root it would replace the link in /dev.  The test uses its own link, so that a failure does no harm."""
     link, file = tmp_path / "stdout", tmp_path / "file"
     link.symlink_to("/proc/self/fd/1")
     script = f"from pathlib import Path; from rbnn.files import check_place; check_place(Path({str(link)!r}))"

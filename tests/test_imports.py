@@ -1,4 +1,4 @@
-"""What may import what, held by reading the source: the map of the code stays a map."""
+"""Which part of the package may import which, checked by reading the source."""
 
 import ast
 import re
@@ -42,7 +42,7 @@ INSIDE_PACKED = [
 
 
 def layers(steps: Sequence[str | tuple[str, ...]]) -> dict[str, set[str]]:
-    """For each part those before it."""
+    """For each part, the parts before it."""
     rules: dict[str, set[str]] = {}
     for step in steps:
         below = set(rules)
@@ -51,12 +51,12 @@ def layers(steps: Sequence[str | tuple[str, ...]]) -> dict[str, set[str]]:
 
 
 def allowed() -> dict[str, set[str]]:
-    """For each part of the package the parts that it may import, itself and the leaves aside."""
+    """For each part of the package, the parts that it may import besides itself and the leaves."""
     torch_side = layers(TORCH_SIDE)
     both = set(torch_side) | set(PACKED_SIDE)
     rules: dict[str, set[str]] = {leaf: set() for leaf in LEAVES} | torch_side | PACKED_SIDE
     for part in ("training", "reproduce"):
-        rules[part] = rules[part] | {"data"}  # they have to get their pictures from somewhere
+        rules[part] = rules[part] | {"data"}  # they load images
     rules |= {part: both | others for part, others in BOTH_SIDES.items()}
     rules["__main__"] = {"cli"}
     # The public names are imported when they are first used; only type checkers follow these lines.
@@ -141,7 +141,7 @@ def test_only_type_checkers_follow_the_imports_of_the_package_itself() -> None:
     assert {module for module in at_import if module and module.startswith("rbnn")} == {"rbnn.errors"}
 
 
-# The rules can fail.
+# Check that the rules can fail.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each folder of csrc/ includes only folders above it: operations know no file, nothing but bindings/ knows Python."""
+"""Each folder of csrc/ includes only its lower layers: ops/ does not know files, and only bindings/ knows Python."""
 
 import re
 from pathlib import Path

@@ -24,7 +24,7 @@ def explicit_signs(x: np.ndarray) -> np.ndarray:
 def loop_convolution(
     a: np.ndarray, w: np.ndarray, bias: np.ndarray | None, stride: int, padding: int, dilation: int, groups: int
 ) -> np.ndarray:
-    """Six loops; taps outside the picture count nothing."""
+    """A convolution as six loops; taps outside the image count as 0."""
     filters, channels, height, width = w.shape
     size = [(a.shape[d] + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for d, k in ((2, height), (3, width))]
     out = np.zeros((len(a), filters, *size))
@@ -69,7 +69,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
 
 
 def as_picture(window: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a convolution over signals, for pictures of height 1."""
+    """The arguments of a 1-d convolution, for images of height 1."""
     alone = {"padding": 0, "stride": 1, "dilation": 1}
     return {key: (alone[key], value) if key in alone and value != "same" else value for key, value in window.items()}
 
@@ -192,7 +192,7 @@ def test_one_warning_about_the_schedule_covers_all_layers_of_a_model() -> None:
         return torch.nn.Sequential(*(BinaryConv2d(8, 8, 3, padding=1) for _ in range(3)))
 
     x = torch.randn(1, 8, 5, 5)
-    for _ in range(2):  # a model that is made after the warning is warned about again
+    for _ in range(2):  # a model that is created after the warning gets its own warning
         model = network()
         with pytest.warns(UserWarning, match="binary layers are being trained without a schedule") as caught:
             model(x)
@@ -224,7 +224,7 @@ def test_layers_are_found_by_name_in_order() -> None:
 
 
 class Squares(Method):
-    """A toy method: weight and activation as they are, the sum of squares as a penalty."""
+    """A toy method: unchanged weight and activation, and the sum of squares as a penalty."""
 
     def __init__(self, weight: torch.Tensor, *, factor: float = 1.0) -> None:
         super().__init__()

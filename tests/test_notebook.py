@@ -1,4 +1,4 @@
-"""What a notebook gets to show: the facts, escaped."""
+"""HTML reprs for notebooks: the facts, escaped."""
 
 import sys
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Bop flips where it should; a pair of optimisers is one to everybody else."""
+"""Bop flips the right signs, and a pair of optimisers behaves like one."""
 
 from typing import Any
 

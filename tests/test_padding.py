@@ -1,4 +1,4 @@
-"""Convolutions that pad by themselves: what they pad, and what they compute with signs."""
+"""Convolutions with their own padding: how they pad, and what they compute with signs."""
 
 import copy
 import pickle
@@ -62,7 +62,7 @@ def test_a_network_of_such_layers_says_so() -> None:
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize("method", [name for name in method_names() if name not in ("float", "xnor++")])
 def test_same_padding_without_a_stride_trains_like_torchs(method: str) -> None:
-    """torch's own padding "same" puts the odd pixel behind too."""
+    """torch's padding "same" also puts an odd pixel at the end."""
     ours = nn.Sequential(SameByFunction(10, 6, (4, 3)))
     theirs = nn.Sequential(nn.Conv2d(10, 6, (4, 3), padding="same"))
     theirs.load_state_dict(ours.state_dict())

@@ -27,7 +27,7 @@ def own_net(bricks):
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test imports is gone after it."""
+    """Undo the imports of a test."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     kept = [(table, dict(table)) for table in (METHODS, MODELS, plugins._sources, plugins._files)]
     modules = set(sys.modules)
@@ -64,8 +64,8 @@ def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
     written(tmp_path / "beside_it.py", METHOD.format("beside"))
     path = written(tmp_path / "mine.py", "import beside_it\n")
     import_file(path)
-    assert source_of("method", "beside") == str(path)  # what the user has to name
-    import_file(tmp_path / "beside_it.py")  # it was imported already: the same module
+    assert source_of("method", "beside") == str(path)  # what the user has to pass
+    import_file(tmp_path / "beside_it.py")  # already imported: the same module
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_two_files_with_one_name_of_a_method(tmp_path: Path) -> None:
 
 
 def install(folder: Path, name: str, **modules: str) -> None:
-    """A package as pip leaves it."""
+    """A package as pip installs it."""
     lines = "\n".join(f"{module} = {module}" for module in modules)
     written(folder / f"{name}-1.0.dist-info" / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     written(folder / f"{name}-1.0.dist-info" / "entry_points.txt", f"[rbnn.plugins]\n{lines}\n")
@@ -139,7 +139,7 @@ def install(folder: Path, name: str, **modules: str) -> None:
 
 def test_an_installed_package_announces_its_names(tmp_path: Path) -> None:
     install(tmp_path, "bits", bits_methods=METHOD.format("own"), bits_networks=NETWORK)
-    assert "own" not in METHODS  # only when somebody asks
+    assert "own" not in METHODS  # only on demand
     config = with_all_options(TrainConfig(method="own", model="own-net"))
     assert config.imports == ["package bits"]
     assert "own" in method_names()
@@ -153,7 +153,7 @@ def test_a_package_that_fails_does_not_take_the_others_along(tmp_path: Path) -> 
     assert "own" in names
 
 
-# What a run remembers
+# What a run records
 
 
 def test_a_run_that_needs_what_is_not_there(tmp_path: Path) -> None:

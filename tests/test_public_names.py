@@ -1,4 +1,4 @@
-"""The public surface, frozen: whoever changes it changes this list knowingly."""
+"""The public API is frozen: a change to it requires a deliberate change to this list."""
 
 import re
 import subprocess
@@ -36,7 +36,7 @@ def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
 
 
 def fresh(code: str) -> None:
-    """In an interpreter where nothing is imported yet."""
+    """In a fresh interpreter."""
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 

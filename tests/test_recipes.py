@@ -1,4 +1,4 @@
-"""Recipes: each is what its name says, and no row of the paper's tables is without its own."""
+"""Recipes: each matches its name, and every row of the paper's tables has one."""
 
 import re
 import tomllib
@@ -24,7 +24,7 @@ RECIPES = sorted(bundled_recipes().glob("*.toml"))
 
 
 def name_of(table: PaperTable, row: Row) -> str:
-    """``cifar10`` in front says enough: ``resnet18-cifar`` need not repeat it."""
+    """After the prefix ``cifar10``, ``resnet18-cifar`` is shortened to ``resnet18``."""
     return f"{table.name}-{row.model.removesuffix('-cifar')}-{row.method}"
 
 
@@ -45,7 +45,7 @@ def comment(path: Path) -> str:
 
 def test_the_recipes_are_the_rows_their_short_runs_and_the_default() -> None:
     rows = {name_of(*row) for row in ROWS}
-    assert len(rows) == len(ROWS) == 18 + 14  # as many as the paper's two tables have
+    assert len(rows) == len(ROWS) == 18 + 14  # the number of rows in the paper's two tables
     assert {path.stem for path in RECIPES} == rows | SHORT | {"digits"}
 
 
@@ -67,7 +67,7 @@ def test_each_row_has_the_published_training(table: PaperTable, row: Row) -> Non
     epochs, batch, warmup = {"cifar10": (1000, 256, 5), "imagenet": (150, 512, 0)}[table.name]
     assert (config.epochs, config.batch_size, config.warmup) == (epochs, batch, warmup)
     assert (config.lr, config.momentum, config.weight_decay, config.decay) == (0.1, 0.9, 1e-4, "all")
-    # Defaults may move with what we measure; a published row must not move with them.
+    # Defaults may change with new measurements; published rows must not change with them.
     named = set(tomllib.loads(path.read_text(encoding="utf-8")))
     assert named >= {"epochs", "batch_size", "lr", "momentum", "weight_decay", "decay", "warmup"}
     missing = set(method_options(row.method)) - set(config.options)
@@ -81,13 +81,13 @@ def test_each_row_says_what_it_is_and_what_is_ours(table: PaperTable, row: Row) 
     printed = [f"{accuracy:.1f}" for accuracy in (row.top1, row.top5) if accuracy is not None]
     assert re.findall(r"(\d\d\.\d) %", says) == printed
     assert "Chosen by us: " in says
-    if row.method not in ("rbnn", "float"):  # somebody else's system, trained as RBNN was
+    if row.method not in ("rbnn", "float"):  # another system, trained like RBNN
         assert re.search("as in RBNN's published runs, for equal footing, and not as in .*'s own paper", says)
 
 
 @pytest.mark.parametrize("table", [TABLES["cifar10"], TABLES["imagenet"]], ids=lambda table: str(table.name))
 def test_a_recipe_and_the_row_that_reproduce_trains_are_the_same_run(table: PaperTable) -> None:
-    """With the paper's budget; only where and on what machine they run is left out."""
+    """With the paper's budget; only the device and the directories are left out."""
     budget = Budget(table.epochs, table.batch_size, accumulate=1, data=table.data, limit=0, images=0)
     runs = plan(table, (0,), budget, {}, out=Path("out"))
     assert [run.row for run in runs] == list(table.rows)
@@ -118,5 +118,5 @@ def test_short_runs_name_only_what_they_change(name: str) -> None:
     assert (table["epochs"], table["batch_size"]) == (12, 64)
     assert read_recipe(path).options == options
     for key in (*options, *(["binary_lr"] if "binary_lr" in path.read_text() else [])):
-        if table["method"] == "rbnn" or key in options:  # what is not as in the paper says why, in its line
+        if table["method"] == "rbnn" or key in options:  # a difference from the paper gives its reason on the same line
             assert re.search(rf"^{key} = \S+  # \w+", path.read_text(encoding="utf-8"), re.MULTILINE), key

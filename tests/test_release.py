@@ -1,4 +1,4 @@
-"""What a release needs: one version, a citation, workflows and templates that can be read."""
+"""What a release needs: one version, a citation, and valid workflows and templates."""
 
 import re
 import tomllib
@@ -60,7 +60,7 @@ def test_workflows_for_every_system() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_every_workflow_calls_what_there_is(path: Path) -> None:
-    """Targets of the Makefile alone: a step that is written twice is run once."""
+    """Workflows call only targets of the Makefile, so that no step is written twice."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     workflow = read(path)
     assert workflow["permissions"] == {"contents": "read"}
@@ -71,7 +71,7 @@ def test_every_workflow_calls_what_there_is(path: Path) -> None:
 
 
 def test_every_template_asks_for_the_doctor() -> None:
-    """A report without the machine is half a report."""
+    """A bug report must describe the machine."""
     body = read(ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml")["body"]
     assert any("rbnn doctor" in str(field) for field in body)
 

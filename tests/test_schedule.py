@@ -1,4 +1,4 @@
-"""BinarySchedule: what a loop of one's own cannot forget."""
+"""BinarySchedule: what it does in a user's training loop."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from rbnn.nn import BinaryLinear
 
 
 class Counting(Method):
-    """A toy method that counts what is asked of it."""
+    """A toy method that counts the calls of its functions."""
 
     def __init__(self, weight: Tensor, *, penalised: bool = False) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def test_every_optimizer_step_is_followed_by_the_methods_own() -> None:
 
 
 class Wrapped(torch.optim.Optimizer):
-    """Around an optimiser, as accelerate and others have them: without a call of the constructor of the class above."""
+    """A wrapper around an optimiser, as in accelerate, that does not call its base class's constructor."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer

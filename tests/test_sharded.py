@@ -1,4 +1,4 @@
-"""FSDP2 on two processes: every method computes what it computes on one, bit for bit."""
+"""FSDP2 on two processes: every method computes the same bits as on one."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", [name for name in method_names() if name != "float"])
 def test_both_processes_are_given_the_same_pictures(found: dict[str, Any], method: str) -> None:
-    """So the mean of their gradients is the gradient of one."""
+    """Both processes get the same images, so the mean of their gradients is the gradient of one."""
     whole, cut = found[method]["losses"]
     assert whole == cut
     assert whole[-1] < whole[0]

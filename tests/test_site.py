@@ -1,5 +1,5 @@
-"""The documents as a site: links and anchors lead somewhere, every public name, command and method has its page, and
-the site loads nothing from elsewhere."""
+"""The documentation site: links and anchors resolve, every public name, command and method has its page, and the site
+loads nothing from other hosts."""
 
 import inspect
 import json
@@ -29,7 +29,7 @@ def prose(path: Path) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """As forges and the site name headings."""
+    """The anchors of a page's headings, as code-hosting sites and our site name them."""
     headings = re.findall(r"^#+ (.*)", prose(path), re.MULTILINE)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
@@ -84,7 +84,7 @@ def test_pages_of_methods_contain_what_the_library_says() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as `make docs` does, warnings are errors."""
+    """The site, built like `make docs`; warnings are errors."""
     folder = tmp_path_factory.mktemp("site")
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
@@ -132,7 +132,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 
 
 def navigation(site: Path) -> set[str]:
-    """The pages that the first page's navigation leads to."""
+    """The pages that the home page's navigation links to."""
     return {attributes.get("href", "") for tag, attributes in tags(site / "index.html") if tag == "a"}
 
 

@@ -1,4 +1,4 @@
-"""The binary transposed convolution against loops over explicit signs, and against plain binary convolutions."""
+"""The binary transposed convolution against loops over explicit signs and against plain binary convolutions."""
 
 import copy
 from typing import Any
@@ -26,7 +26,7 @@ def explicit_signs(x: np.ndarray) -> np.ndarray:
 
 
 def loop(a: np.ndarray, w: np.ndarray, size: tuple[int, ...], stride: int, padding: int, dilation: int) -> np.ndarray:
-    """Every input goes to the outputs that its taps reach; w is (inputs, outputs, height, width)."""
+    """Every input contributes to the outputs that its taps reach; w is (inputs, outputs, height, width)."""
     out = np.zeros((len(a), w.shape[1], *size))
     for n, c, y, x in np.ndindex(*a.shape):
         for o, i, j in np.ndindex(*w.shape[1:]):
@@ -65,14 +65,14 @@ def test_it_is_a_loop_over_signs(
 
 
 def as_transposed(weight: Tensor) -> Tensor:
-    """The weight with which a transposed convolution of stride 1 computes the same."""
+    """The weight of an ordinary convolution that equals a transposed one of stride 1."""
     return weight.transpose(0, 1).flip(2, 3)
 
 
 def trained(layer: nn.Module, x: Tensor, target: Tensor, silent: bool) -> nn.Module:
     model = nn.Sequential(layer, nn.BatchNorm2d(6, dtype=torch.float64))
     with torch.no_grad():
-        model(x)  # XNOR-Net++ learns the size
+        model(x)  # XNOR-Net++ records the size
     optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
     schedule = rbnn.BinarySchedule(model, optimizer, epochs=2)
     if silent:

@@ -1,4 +1,4 @@
-"""The wheel of `make wheel`: it installs and predicts where there is no compiler and no torch."""
+"""The wheel of `make wheel` installs and predicts without a compiler and without torch."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_its_name_says_where_it_runs(built: tuple[str, Path]) -> None:
 
 
 def newer(python: str) -> list[str]:
-    """The Pythons that the wheel is for."""
+    """The Python versions that the wheel supports."""
     if python == "python3.11":
         return [python]
     found = [f"python3.{minor}" for minor in range(12, 20)]

@@ -33,7 +33,7 @@ def test_other_programs_on_the_cores_that_the_benchmark_needs(load: float, threa
 
 
 def test_times_that_spread_widely_in_most_engines() -> None:
-    assert why_unreliable(0.0, 1, [QUIET, QUIET, DISTURBED]) is None  # one engine may vary by itself
+    assert why_unreliable(0.0, 1, [QUIET, QUIET, DISTURBED]) is None  # a single engine may vary
     said = why_unreliable(0.0, 1, [QUIET, DISTURBED, DISTURBED])
     assert said is not None
     assert "because calls took 2.0 times their best time on average: stop" in said
@@ -46,7 +46,7 @@ def test_a_system_without_a_load_average(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_mean_of_a_race_contains_the_calls_that_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = iter([9.0, 9.0, 1.0, 9.0, 2.0, 9.0, 6.0])  # the first of all and the first of each turn are not counted
+    waits = iter([9.0, 9.0, 1.0, 9.0, 2.0, 9.0, 6.0])  # the very first call and the first of each turn are not counted
     clock = [0.0]
 
     def call() -> None:

@@ -1,4 +1,4 @@
-"""Networks for other engines: each answers as the oracle does on the same graph."""
+"""Networks for other engines: each agrees with the oracle on the same graph."""
 
 import importlib.util
 import os
@@ -69,7 +69,7 @@ def floats(*shape: int) -> Any:
 CONV = {"kernel": [3, 2], "stride": [2, 1], "padding": [1, 2], "dilation": [1, 2]}
 FINISH = {"scale": floats(64), "shift": floats(64)}
 NUMBERS = {"hardtanh": [-0.5, 2.0], "leaky_relu": [0.2], "elu": [0.7], "softplus": [2.0, 1.5], "power": [3.0]}
-"""That activations take."""
+"""The parameters of activations."""
 CASES: list[tuple[str, dict[str, Shape], dict[str, Shape], dict[str, Any], dict[str, Any]]] = [
     ("float_conv", {"x": (7, 8, 6), "residual": (4, 10, 64)}, {"float": (4, 10, 64)},
      FINISH | {"weight": floats(64, 3, 2, 3)}, CONV | {"groups": 2, "activation": ["relu"]}),
@@ -206,7 +206,7 @@ def test_the_twin_is_a_network_without_bits_that_our_engine_runs() -> None:
 
 
 def test_the_twin_has_the_weights_as_numbers_and_no_signs() -> None:
-    """Two channels, one pixel: 3·(2 − 5) and 3·(−2 + 5) with the shortcut, clamped to ±4; 0.5 is not its sign."""
+    """Two channels, one pixel: 3·(2 − 5) and 3·(−2 + 5) with the shortcut, clamped to ±4; 0.5 differs from its sign."""
     weight = np.packbits(np.array([[1, 0], [0, 1]], np.uint8), axis=-1, bitorder="little").reshape(2, 1, 1, 1)
     graph = one_operation(
         "binary_conv", {"x": (1, 1, 2), "residual": (1, 1, 2)}, {"float": (1, 1, 2)},
@@ -219,7 +219,7 @@ def test_the_twin_has_the_weights_as_numbers_and_no_signs() -> None:
 
 @pytest.mark.parametrize("zero", [90, 30, None])
 def test_bytes_become_floats(zero: float | None) -> None:
-    """u = round(90 x + 90) and Σ w·(u − zero): without rounding, up to half a step for each of 27 taps."""
+    """u = round(90 x + 90) and Σ w·(u − zero); without rounding it differs by up to half a step for each of 27 taps."""
     weight = np.random.default_rng(0).integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
     tensors = {"weight": weight, "scale": np.full(8, 0.01, np.float32)}
     if zero is not None:
@@ -348,7 +348,7 @@ def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """What the system says of the CPU: nothing yet."""
+    """The system reports nothing about the CPU yet."""
     monkeypatch.setattr(amx, "CPU", tmp_path / "cpuinfo")
     monkeypatch.setenv(amx.LIMIT, "to be restored")
     monkeypatch.delenv(amx.LIMIT)
@@ -366,7 +366,7 @@ def test_openvino_does_without_amx_where_that_kills(
         subprocess, "run", lambda command, **more: run([command[0], "-c", f"import os; {program}"], **more)
     )
     assert amx.avoid_deadly_amx() is None
-    assert amx.LIMIT not in os.environ  # there is no such CPU, so nothing was tried
+    assert amx.LIMIT not in os.environ  # not such a CPU, so nothing was tried
     cpu.write_text("flags : sse2 avx512f amx_tile amx_int8", encoding="utf-8")
     amx.avoid_deadly_amx.cache_clear()
     said = amx.avoid_deadly_amx()

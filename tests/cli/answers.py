@@ -30,4 +30,4 @@ sys.meta_path = [Base if finder is PathFinder else finder for finder in sys.meta
 from rbnn.cli import main
 sys.exit(main(sys.argv[1:]))
 """
-"""A program: the command line where only the base dependencies are installed."""
+"""A program that runs the command line as if only the base dependencies were installed."""

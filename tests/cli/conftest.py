@@ -23,7 +23,7 @@ def rbnn(capsys: pytest.CaptureFixture[str]) -> Rbnn:
 
 @pytest.fixture(scope="session")
 def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One epoch on digits, in a directory whose name has a space and a letter beyond ASCII; not to be changed."""
+    """One epoch on digits, in a directory whose name has a space and a non-ASCII letter; do not modify."""
     out = tmp_path_factory.mktemp("runs") / "erster Läuf"
     assert main(["train", "digits", "--epochs", "1", *SMALL, "--out", str(out)]) == 0
     return out

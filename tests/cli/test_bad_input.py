@@ -13,7 +13,7 @@ from rbnn.packed import file as packfile
 
 @pytest.fixture
 def place(tmp_path: Path, run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with things that users point at by mistake."""
+    """A directory with files that users pass by mistake."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("urllib.request.urlopen", pytest.fail)
     monkeypatch.setattr("shutil.which", lambda name: None)
@@ -151,7 +151,7 @@ def test_the_parser_complains_of_flags(words: list[str], rbnn: Rbnn, place: Path
 
 
 def test_a_network_on_other_data(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
-    """The set is there and sound, but not what the network was trained on."""
+    """The data set is valid, but not the one that the network was trained on."""
     from PIL import Image
 
     for split in ("train", "test"):

@@ -1,4 +1,4 @@
-"""`rbnn bench`: a figure for every contender, for every instruction set and shape; what is missing is said."""
+"""`rbnn bench`: a time for every contender, instruction set and shape; missing packages are reported."""
 
 import json
 import subprocess

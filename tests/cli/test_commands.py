@@ -63,7 +63,7 @@ def test_flags_override_the_recipe(tmp_path: Path) -> None:
         epochs=7, lr=0.3, method="xnor-net", seed=5, start_from=Path("a b.pt")
     )
     assert parse([]).data == "digits"
-    # Options change one by one; those of the recipe are for its own method.
+    # Options change one by one; those of the recipe apply only to its own method.
     assert parse(["digits"]).options == {"rotate_until": 0.0}
     assert parse(["digits", "--options", "t_max=0.5"]).options == {"rotate_until": 0.0, "t_max": 0.5}
     assert parse(["digits", "--options", "rotate_until=1"]).options == {"rotate_until": 1}
@@ -73,7 +73,7 @@ def test_flags_override_the_recipe(tmp_path: Path) -> None:
 
 
 def test_a_run_is_where_it_is_now(run_directory: Path, tmp_path: Path) -> None:
-    """Not where it was when it began: it may have been moved, or named from another directory."""
+    """Not in the original place: the run may have been moved, or named from another directory."""
     moved = shutil.copytree(run_directory, tmp_path / "moved")
     assert parse([str(moved), "--resume"]).out == moved
     assert parse([str(moved), "--out", "elsewhere"]).out == Path("elsewhere")
@@ -135,6 +135,6 @@ def test_data(rbnn: Rbnn, tmp_path: Path) -> None:
 
 
 def test_without_a_recipe_the_defaults_hold() -> None:
-    """Not those of a recipe for small pictures, which would follow into every other data set."""
+    """Not those of a recipe for small images, which would apply to every other data set."""
     assert parse([]) == TrainConfig()
     assert parse(["--data", "cifar10"]) == TrainConfig(data="cifar10")

@@ -1,4 +1,4 @@
-"""The scripts of `rbnn completion`, as the shells read them."""
+"""The scripts of `rbnn completion` in their shells."""
 
 import shutil
 import subprocess
@@ -20,7 +20,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 def completed(script: Path, words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """What bash suggests for the last word."""
     done = subprocess.run(
         ["bash", "-c", COMPLETE.format(script=script, words=words)], capture_output=True, text=True, timeout=30
     )

@@ -15,7 +15,7 @@ from rbnn.errors import RbnnError
 
 
 def fresh(code: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A new interpreter, in which nothing has been imported yet."""
+    """In a fresh interpreter."""
     env = os.environ | environment
     return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120, env=env)
 
@@ -88,7 +88,7 @@ def test_unknown_command_names_the_nearest(wrong: str, right: str, rbnn: Rbnn) -
 
 @pytest.fixture
 def command_that(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes `rbnn models` raise what it is given."""
+    """Make `rbnn models` raise the given exception."""
 
     def install(error: BaseException) -> None:
         def run(options: object) -> None:
@@ -159,7 +159,7 @@ def shell(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_the_caller_closed_is_nobodys(tmp_path: Path) -> None:
-    """The number of a closed stream must not go to the next file: what is printed would end up in it."""
+    """The next opened file must not get the number of a closed stream, or output would end up in it."""
     run = "train digits --epochs 1 --limit 64 --batch-size 64 --threads 1 --out run"
     done = shell(f"{run} >&- 2>&-", tmp_path)
     assert done.returncode == 0

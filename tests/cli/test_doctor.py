@@ -1,4 +1,4 @@
-"""What `rbnn doctor` finds on this machine, and on others that are made up."""
+"""What `rbnn doctor` finds on this machine and on simulated ones."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""rbnn export --onnx and --qonnx, from a run, a checkpoint, a packed file and a name."""
+"""rbnn export --onnx and --qonnx of a run, a checkpoint, a packed file and a name."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_a_checkpoint_by_itself_with_int8_layers(rbnn: Rbnn, run_directory: Path
 
 @pytest.mark.parametrize("net", ["NAME", "FILE"])
 def test_a_packed_network_without_torch(net: str, tmp_path: Path) -> None:
-    """And with the same bytes, whatever names it."""
+    """The file has the same bytes, however the network is named."""
     name = "resnet20-bireal-digits"
     if net == "FILE":
         packfile.write(package.load(name).graph, tmp_path / "net.rbnn")

@@ -1,4 +1,4 @@
-"""`rbnn train --start-from`: a pretrained name, a run, a checkpoint or a packed file, on pictures of your own."""
+"""`rbnn train --start-from` with a pretrained name, a run, a checkpoint or a packed file, on the user's images."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def entries(run: Path) -> list[dict[str, object]]:
 
 
 def test_three_classes_of_a_folder(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Pictures get the size and the normalisation of the network; the run resumes with them."""
+    """Images get the size and normalisation of the network; a resumed run keeps them."""
     run = tmp_path / "three"
     words = ["train", "--start-from", "resnet20-bireal-cifar10", "--data", "image-folder", "--data-dir", str(folder)]
     words += ["--epochs", "2", "--batch-size", "32", "--lr", "0.05", "--threads", "1", "--workers", "0"]
@@ -47,12 +47,12 @@ def test_three_classes_of_a_folder(folder: Path, tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize("start", ["name", "file"])
 def test_at_learning_rate_0_it_is_the_packed_network(start: str, tmp_path: Path) -> None:
-    """Signs and accuracy; the statistics of batch norms follow the pictures of the run."""
+    """Signs and accuracy stay; the batch-norm statistics follow the images of the run."""
     net = DIGITS if start == "name" else str(pretrained.path(DIGITS))
     words = ["train", "digits", "--start-from", net, "--lr", "0", "--epochs", "1", "--limit", "512", "--out"]
     assert main([*words, str(tmp_path / "run")]) == 0
     (entry,) = entries(tmp_path / "run")
-    assert abs(entry["top1"] - pretrained.card(DIGITS).packed_top1) < 3  # statistics of few, augmented pictures
+    assert abs(entry["top1"] - pretrained.card(DIGITS).packed_top1) < 3  # statistics of a few augmented images
     assert entry["train_top1"] > 95  # batch norms with the batch's own statistics
     assert all(figures["flips"] == 0 for figures in entry["layers"].values())
     model = load_network(tmp_path / "run").model

@@ -1,4 +1,4 @@
-"""Help texts of flags are paragraphs, whatever the line breaks of their docstrings."""
+"""Help texts of flags are paragraphs, whatever line breaks their docstrings have."""
 
 from dataclasses import dataclass
 from pathlib import Path

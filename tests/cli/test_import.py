@@ -1,4 +1,4 @@
-"""`rbnn import`, and that other commands read what it wrote."""
+"""`rbnn import`, and that other commands can read its output."""
 
 import json
 import sys
@@ -60,7 +60,7 @@ def test_import_and_then_eval_and_info(rbnn: Rbnn, theirs: Path, pictures: Path,
 def test_eval_prepares_pictures_as_the_network_was_trained(
     rbnn: Rbnn, run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not as the data set would: an imported network brings its own mean and deviation."""
+    """Not with the data set's values: an imported network has its own mean and standard deviation."""
     state = torch.load(run_directory / "best.pt", weights_only=True)
     seen: list[float] = []
 

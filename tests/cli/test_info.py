@@ -1,4 +1,4 @@
-"""`rbnn info`: by name, by run directory, and with what is neither."""
+"""`rbnn info` with a name, a run directory, and neither."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The run directory of an untrained network for 12×12 grey pictures of seven classes."""
+    """The run directory of an untrained network for 12×12 greyscale images of seven classes."""
     config = TrainConfig(model="resnet20", method="xnor-net")
     contract = InputContract(1, 12, (0.5,), (0.5,), tuple("abcdefg"))
     checkpoint.save(tmp_path / checkpoint.BEST, config, contract, checkpoint.build(config, contract))

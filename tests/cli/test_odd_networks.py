@@ -1,4 +1,4 @@
-"""Networks that cannot be computed with, and classes in another order."""
+"""Networks with non-finite outputs, and classes in another order."""
 
 import json
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_no_answer_is_not_a_number(name: str, net: Path, tmp_path: Path, rbnn: R
 
 
 def test_classes_in_another_order_are_the_same_classes(net: Path, rbnn: Rbnn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers of a network mean the same, wherever a data set has its classes."""
+    """The outputs of a network keep their meaning if a data set orders its classes differently."""
     out = rbnn("eval", str(net), "--json").out
     load, order = data.load, np.random.default_rng(0).permutation(10)
 

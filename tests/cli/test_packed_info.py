@@ -1,4 +1,4 @@
-"""`rbnn info net.rbnn`: bytes and multiply-adds counted by hand, times measured, reasons in plain sentences."""
+"""`rbnn info net.rbnn`: bytes and multiply-adds against counts by hand, measured times, and the reasons it gives."""
 
 import io
 import json
@@ -127,7 +127,7 @@ def test_one_sentence(words: list[str], says: str, net: Path, rbnn: Rbnn) -> Non
 
 
 def test_at_80_columns_times_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a narrow terminal some columns are missing; no number of the others is cut."""
+    """A narrow terminal omits some columns but truncates no number of the others."""
     written = io.StringIO()
     narrow = Console(file=written, width=80, force_terminal=True, color_system=None, highlight=False)
     monkeypatch.setattr(_packed_info, "Console", lambda **_: narrow)

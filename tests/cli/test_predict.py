@@ -28,7 +28,7 @@ from rbnn.packed.sizes import Free
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """net.rbnn, and a set of pictures in which folder "a" has three and the others two."""
+    """net.rbnn, and a set of images in which folder "a" has three and the others two."""
     monkeypatch.chdir(tmp_path)
     packfile.write(small_network(), tmp_path / "net.rbnn")
     rng = np.random.default_rng(0)
@@ -42,14 +42,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def logits(graph: Graph, *paths: Path) -> np.ndarray:
-    """What the oracle answers; 11×8 pixels are cut to the middle 8×8."""
+    """The oracle's output; 11×8 pixels are cropped to the centre 8×8."""
     pixels = np.stack([np.asarray(Image.open(path))[2:10] for path in paths]).astype(np.float64)
     images = (pixels / 255 - graph.input.mean) / graph.input.std
     return oracle.run(graph, images.transpose(0, 3, 1, 2).astype(np.float32))
 
 
 def test_names_out_of_a_file_do_not_steer_the_terminal(place: Path, rbnn: Rbnn) -> None:
-    """ESC, a line feed, a bell and a C1 control: shown, not sent."""
+    """ESC, a line feed, a bell and a C1 control character are escaped, not sent to the terminal."""
     graph = small_network()
     names = "\x1b[31mred", "two\nlines", "bell\a", "\x9b31m", "ö 漢\u00a0字"
     operations = [replace(each, name=f"\x1b[2J{each.name}") for each in graph.operations]
@@ -75,7 +75,7 @@ def test_a_pretrained_network_is_evaluated_on_the_data_of_its_card(place: Path, 
     assert (
         "expects 10 classes" in rbnn("eval", "resnet20-bireal-digits", "--data", "image-folder", "--data-dir", ".").err
     )
-    shutil.copy("net.rbnn", "resnet20-bireal-digits")  # what lies here wins, and has no card
+    shutil.copy("net.rbnn", "resnet20-bireal-digits")  # a local file takes precedence and has no card
     assert "does not record its data set" in rbnn("eval", "resnet20-bireal-digits").err
 
 
@@ -87,7 +87,7 @@ def test_a_packed_file_answers_as_the_oracle(place: Path, rbnn: Rbnn) -> None:
     assert [each["image"] for each in found] == list(map(str, paths))
     for each, row in zip(found, logits(small_network(), *paths), strict=True):
         wanted = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
-        assert sorted(top["class"] for top in each["top"]) == list("abcde")  # there are no nine
+        assert sorted(top["class"] for top in each["top"]) == list("abcde")  # there are fewer than nine classes
         assert [top["probability"] for top in each["top"]] == sorted(
             (top["probability"] for top in each["top"]), reverse=True
         )
@@ -97,7 +97,7 @@ def test_a_packed_file_answers_as_the_oracle(place: Path, rbnn: Rbnn) -> None:
 
 
 def test_large_pictures_are_in_memory_one_by_one(place: Path, rbnn: Rbnn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for two and a half pictures of 8×8×3 values."""
+    """Memory for two and a half images of 8×8×3 values."""
     paths = sorted((place / "image-folder" / "test").rglob("*.png"))
     wanted = rbnn("predict", "net.rbnn", *paths, "--json").out
     sizes = []
@@ -126,13 +126,13 @@ def odd_tiff(path: Path) -> None:
 
 
 def bomb(path: Path) -> None:
-    """More pixels than Pillow keeps quiet about, fewer than it refuses."""
+    """Enough pixels for a warning from Pillow, but not for an error."""
     path.write_bytes(b"P6 12000 10000 255\n")
 
 
 @pytest.mark.parametrize("make", [odd_tiff, bomb])
 def test_a_bad_picture_is_one_sentence(place: Path, make: Callable[[Path], None]) -> None:
-    """And neither Pillow's warnings nor its log."""
+    """Neither Pillow's warnings nor its log appear."""
     make(place / "bad")
     command = [sys.executable, "-m", "rbnn", "predict", "net.rbnn", "bad"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -217,11 +217,11 @@ def test_checkpoint_and_packed_file_have_the_same_accuracy(run_directory: Path, 
     trained = json.loads(rbnn("eval", run_directory, "--json").out)
     packed = json.loads(rbnn("eval", tmp_path / "net.rbnn", "--data", "digits", "--json").out)
     assert set(packed) == set(trained)
-    assert packed["top1"] == pytest.approx(trained["top1"], abs=0.3)  # one of 360 pictures
+    assert packed["top1"] == pytest.approx(trained["top1"], abs=0.3)  # one of 360 images
 
 
 def variant(name: str) -> Graph:
-    """A network that commands for pictures cannot serve."""
+    """A network that image commands cannot use."""
     graph = small_network()
     if name == "unnormalised.rbnn":
         return replace(graph, input=Input("image"))
@@ -304,7 +304,7 @@ def with_maps() -> Graph:
 
 
 def test_maps_and_several_answers_become_files(place: Path, rbnn: Rbnn) -> None:
-    """Names out of the network lead nowhere: everything lies in the directory."""
+    """Names from the network are not used as paths: everything is written to the directory."""
     packfile.write(with_maps(), place / "net.rbnn")
     picture = next((place / "image-folder").rglob("0.png"))
     answer = rbnn("predict", "net.rbnn", picture, "--output", "answers", "--json")
@@ -325,7 +325,7 @@ def test_maps_and_several_answers_become_files(place: Path, rbnn: Rbnn) -> None:
 
 
 def test_no_answer_takes_the_place_of_another(place: Path, rbnn: Rbnn) -> None:
-    """Images of the same name are numbered, and one may be called like that already; savez has arguments of its own."""
+    """Images of the same name are numbered, even if a numbered name is taken; savez has arguments of its own."""
     graph = replace(with_maps(), output={"allow_pickle": "logits", "rest": ["b"]})
     packfile.write(graph, place / "net.rbnn")
     picture = next((place / "image-folder").rglob("0.png"))
@@ -343,14 +343,14 @@ def free_with_maps(steps: tuple[int, int]) -> Graph:
 
 @pytest.mark.parametrize(("steps", "shape"), [((1, 1), [16, 11, 8]), ((8, 4), [16, 8, 8]), ((2, 2), [16, 12, 8])])
 def test_maps_have_the_size_of_the_picture(place: Path, rbnn: Rbnn, steps: tuple[int, int], shape: list[int]) -> None:
-    """Or the nearest that the network takes; 11×8 pixels."""
+    """Or at the nearest size that the network accepts; the image has 11×8 pixels."""
     packfile.write(free_with_maps(steps), place / "net.rbnn")
     picture = next((place / "image-folder").rglob("0.png"))
     answer = rbnn("predict", "net.rbnn", picture, "--output", "answers", "--json")
     assert (answer.code, answer.err) == (0, "")
     (found,) = json.loads(answer.out)
     assert found["answers"] == {"maps.0": shape}
-    if steps == (1, 1):  # the picture as it is
+    if steps == (1, 1):  # the original image
         graph = free_with_maps(steps).at(11, 8)
         pixels = np.asarray(Image.open(picture)).astype(np.float64) / 255
         values = ((pixels - graph.input.mean) / graph.input.std).transpose(2, 0, 1)[None].astype(np.float32)
@@ -374,7 +374,7 @@ def test_info_says_which_sizes_there_are(place: Path, rbnn: Rbnn) -> None:
 
 
 def test_a_map_is_of_the_whole_picture(place: Path, rbnn: Rbnn) -> None:
-    """Classes of pictures of this size are those of their middle; a map has an answer for each pixel."""
+    """A classifier crops images of this size to the centre; a map has a value for each pixel."""
     shape = (64, 64, 3)
     tensors = {"scale": np.ones(3, np.float32), "shift": np.zeros(3, np.float32)}
     same = Operation("affine", "same", {"x": "image"}, {"float": "y"}, tensors)

@@ -1,4 +1,4 @@
-"""`rbnn reproduce`: rows side by side, interrupted, resumed and put together, on digits."""
+"""`rbnn reproduce` on digits: parallel rows, interruption, resuming and the table."""
 
 import fcntl
 import json
@@ -43,7 +43,7 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
     assert table["budget"]["epochs"] == 1
     assert table["budget"]["images"] == 64
     rows = {row["row"]: row for row in table["rows"]}
-    assert list(rows) == ["B+T+R+A", "xnor-net"]  # the others were not asked for
+    assert list(rows) == ["B+T+R+A", "xnor-net"]  # the others were not requested
     full = rows["B+T+R+A"]
     accuracies = [read_log(out / FULL / f"seed-{seed}" / "log.jsonl")[-1]["top1"] for seed in (0, 1)]
     assert full["paper"] == {"top1": 87.8, "top5": None}
@@ -59,7 +59,7 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
     assert text.count("\n| ") == 4  # heading, rule and two rows
     assert cell in answer.out
 
-    # Done is done, and another table has one of the rows already.
+    # Finished rows are not repeated, and another table reuses one of them.
     stamps = [(directory / "last.pt").stat().st_mtime_ns for directory in directories]
     assert json.loads(rbnn(*words, "--seeds", "0", "1", "--json").out) == table
     other = rbnn("reproduce", "gradients", *SMALL, "--epochs", "1", "--rows", "training-aware", "--out", out, "--json")
@@ -73,7 +73,7 @@ def test_a_table_from_start_to_end(rbnn: Rbnn, tmp_path: Path) -> None:
 
 
 def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
-    """Ctrl-C reaches the run, which writes its checkpoint; that a resumed run computes the same is tested elsewhere."""
+    """Ctrl-C reaches the run, which writes a checkpoint; another test checks that a resumed run computes the same."""
     words = ["reproduce", "ablation", *SMALL, "--epochs", "12", "--jobs", "1", "--out", str(tmp_path), "--rows", "B"]
     run = tmp_path / f"{RBNN}-alpha=none-estimator=ste-rotation=none" / "seed-0"
     process = subprocess.Popen([sys.executable, "-m", "rbnn", *words, "B+T"], stderr=subprocess.PIPE, text=True)
@@ -90,7 +90,7 @@ def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
     assert "run the same command with --resume to continue" in said
     assert f"stopped; continue with: rbnn train {run}" in (run / OUTPUT).read_text()
     assert 1 <= len(read_log(run / "log.jsonl")) < 12
-    assert not (tmp_path / f"{RBNN}-alpha=none-rotation=none").exists()  # no further row was begun
+    assert not (tmp_path / f"{RBNN}-alpha=none-rotation=none").exists()  # no further row was started
 
     answer = rbnn(*words)
     assert answer.code == 2
@@ -110,7 +110,7 @@ def test_interrupted_and_resumed(rbnn: Rbnn, tmp_path: Path) -> None:
 
 def test_a_row_that_fails_does_not_stop_the_others(rbnn: Rbnn, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    # A file where a run wants its log: this run cannot begin.
+    # A directory in place of the log: this run cannot start.
     (out / f"{RBNN}-alpha=none-estimator=ste-rotation=none" / "seed-0" / "log.jsonl").mkdir(parents=True)
     answer = rbnn("reproduce", "ablation", *SMALL, "--epochs", "1", "--rows", "B", "B+T", "--out", out)
     assert answer.code == 2
@@ -124,7 +124,7 @@ def test_a_row_that_fails_does_not_stop_the_others(rbnn: Rbnn, tmp_path: Path) -
 
 
 def test_a_run_that_is_killed(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a system without memory: its last line is no complaint."""
+    """Killed as by the out-of-memory killer: its last line is not an error message."""
     start = subprocess.Popen
 
     def popen(words: list[str], *, stdout: int, pass_fds: list[int], **more: object) -> subprocess.Popen[bytes]:
@@ -151,7 +151,7 @@ def test_all_rows_are_trained_as_a_recipe_says(rbnn: Rbnn, tmp_path: Path) -> No
 
 
 def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go by the environment: a run that is resumed with other --jobs is still the same run."""
+    """Threads are set through the environment, so a run that is resumed with other --jobs is still the same run."""
     seen: list[str] = []
 
     class Ended:
@@ -173,7 +173,7 @@ def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.Mon
     assert seen == ["2"] * len(TABLES["ablation"].rows)
     seen.clear()
     assert rbnn(*words, "--rows", "B", "--jobs", "2", "--threads", "5", "--resume").code == 0
-    assert seen == ["5"]  # nothing runs beside it
+    assert seen == ["5"]  # nothing runs in parallel
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_one_sentence(words: list[str], says: str, rbnn: Rbnn, tmp_path: Path, m
 
 
 def test_a_table_of_ones_own_with_a_method_of_ones_own(tmp_path: Path) -> None:
-    """In processes of their own: the method must not meet other tests, and reaches the run that trains it."""
+    """In separate processes: the method does not affect other tests, and the training process knows it."""
     (tmp_path / "mine.py").write_text(
         "from rbnn.methods import BNN, register_method\n@register_method('own')\nclass Own(BNN): pass\n"
     )

@@ -1,4 +1,4 @@
-"""What `rbnn train` shows while it runs, and what it says of runs that cannot be."""
+"""What `rbnn train` shows while it runs, and its errors for impossible runs."""
 
 import errno
 import io
@@ -15,7 +15,7 @@ from rbnn.training.config import TrainConfig
 
 @pytest.mark.parametrize("first", [0, 2])
 def test_no_bar_for_an_epoch_that_never_comes(first: int) -> None:
-    """After the last epoch, and in a run that was done already, only the bar of the run stays."""
+    """After the last epoch, and for a run that is already complete, only the run's progress bar stays."""
     watch = Watch()
     watch.bars.live.console = shown = Console(file=io.StringIO(), force_terminal=True, width=100)
     watch.bars.disable = False
@@ -40,7 +40,7 @@ def test_batch_norm_needs_more_than_one_image(flags: list[str], tmp_path: Path, 
 
 
 def test_no_room_for_tensorboard_is_one_sentence(tmp_path: Path, rbnn: Rbnn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It writes in a thread of its own, which fails first."""
+    """It writes in its own thread, which fails first."""
 
     def full(*args: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -52,7 +52,7 @@ def test_no_room_for_tensorboard_is_one_sentence(tmp_path: Path, rbnn: Rbnn, mon
 
 
 def test_names_that_are_not_unicode(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:
-    """A file's name is bytes; the report shows ? for those that are no letters."""
+    """A file name is bytes; the report shows ? for bytes that cannot be decoded."""
     odd, packed = tmp_path / "run-\udcff", tmp_path / "net-\udcfe.rbnn"
     odd.symlink_to(run_directory)
     assert rbnn("export", odd, "-o", packed).code == 0

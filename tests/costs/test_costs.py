@@ -1,4 +1,4 @@
-"""Costs: against numbers derived by hand, and on models that nobody foresaw."""
+"""Costs against numbers derived by hand, and on arbitrary models."""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def test_resnet18_for_imagenet_by_hand() -> None:
     bits = 147_456 + 516_096 + 2_064_384 + 8_257_536
     channels = 64 + 4 * 64 + 5 * 128 + 5 * 256 + 5 * 512 + 512
     assert found.bytes == bits // 8 + 4 * (9408 + 8192 + 32768 + 131072 + 513_000) + 8 * channels
-    assert found.training_only == 0  # XNOR-Net holds nothing beside the latent weights
+    assert found.training_only == 0  # XNOR-Net has no parameters besides the latent weights
 
 
 def test_signals_by_hand() -> None:
@@ -70,7 +70,7 @@ def test_signals_by_hand() -> None:
     binary = by_name(found)["2"]
     assert (binary.kind, binary.bits, binary.weight, binary.output) == ("conv", 1, (24, 16, 3), (24, 47))
     assert (binary.binary_macs, binary.float_macs) == (24 * 16 * 3 * 47, 0)
-    assert binary.bytes == 24 * 16 * 3 // 8  # its affine is the batch norm's, behind the pool
+    assert binary.bytes == 24 * 16 * 3 // 8  # its scale and shift are those of the batch norm after the pool
     assert found.float_macs == 16 * 6 * 5 * 96 + 24 * 4
 
 
@@ -116,7 +116,7 @@ def test_every_plane_counts(method: str, options: dict[str, Any], weight_planes:
     channels = 16 + FILTERS + 64
     parts = {name: size for name, size, _ in found.float_parts()}
     assert parts == {"affines": 8 * channels + scales, "fc": 2600, "conv1": 1728}
-    # ABC-Net holds a threshold and a factor per plane of the input in each of 18 layers: several do not merge.
+    # ABC-Net has a threshold and a factor per input plane in each of 18 layers: several planes do not merge.
     assert found.training_only == (36 if method == "abc-net" and input_planes == 1 else 0)
     assert {layer.bits for layer in found.layers if layer.name.startswith("layers.") and layer.kind == "conv"} == {1}
 
@@ -180,13 +180,13 @@ def test_the_packed_file_has_these_bytes(method: str, options: dict[str, Any], t
     for norm in (module for module in model if isinstance(module, nn.BatchNorm2d)):
         nn.init.uniform_(norm.weight, 0.5, 1.5)
         nn.init.normal_(norm.bias)
-    model(images)  # xnor++ wants to see a picture
+    model(images)  # xnor++ needs one forward pass
     rbnn.export(model, tmp_path / "net.rbnn", images)
     tensors = sum(tensor.nbytes for tensor in packfile.read(tmp_path / "net.rbnn").tensors.values())
     counted = costs(model, images).bytes
     assert counted <= (tmp_path / "net.rbnn").stat().st_size
-    # Where nothing but a sign follows, a threshold stands for the affine, 4 bytes fewer per channel; a sign of another
-    # level than 0 may store it per channel, 4 bytes more.  Signs are asked of 16 and of 24 channels.
+    # If only a sign follows, a threshold replaces scale and shift, which saves 4 bytes per channel; a sign with a
+    # level other than 0 may store it per channel, 4 bytes more.  Signs are taken of 16 and of 24 channels.
     assert abs(tensors - counted) <= 4 * (16 + 24)
 
 

@@ -12,7 +12,7 @@ from rbnn.data._cifar import PIXELS
 
 
 def records(pictures: int, *label_counts: int, seed: int = 0) -> NDArray[np.uint8]:
-    """Canonical CIFAR records with balanced labels."""
+    """CIFAR records in the official format, with balanced labels."""
     found = np.random.default_rng(seed).integers(0, 256, (pictures, len(label_counts) + PIXELS), dtype=np.uint8)
     for column, count in enumerate(label_counts):
         found[:, column] = np.arange(pictures) % count
@@ -20,7 +20,7 @@ def records(pictures: int, *label_counts: int, seed: int = 0) -> NDArray[np.uint
 
 
 def python2_pickle(batch: dict[str, object]) -> bytes:
-    """What Python 2's cPickle writes with protocol 2, as in the official archives: strings are bytes."""
+    """Output of Python 2's cPickle with protocol 2, as in the official archives: strings are bytes."""
 
     def string(value: bytes) -> bytes:
         return b"T" + struct.pack("<i", len(value)) + value

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in every container that users have."""
+"""CIFAR-10 and CIFAR-100 in all their containers."""
 
 import hashlib
 import os
@@ -103,7 +103,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_of_any_size_is_refused_unread(tmp_path: Path) -> None:
     fill(tmp_path, "binary folder", SMALL10, made_up(SMALL10))
-    os.truncate(tmp_path / SMALL10.binary / "data_batch_3.bin", _cifar.LARGEST_MEMBER + 1)  # takes no room on the disk
+    os.truncate(tmp_path / SMALL10.binary / "data_batch_3.bin", _cifar.LARGEST_MEMBER + 1)  # takes no disk space
     with pytest.raises(DataError, match=r"data_batch_3\.bin: expected at most 268,435,456 bytes, got 268,435,457"):
         _cifar.load(SMALL10, tmp_path, "train")
 

@@ -1,4 +1,4 @@
-"""Class-per-folder trees."""
+"""Directories with one folder per class."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def test_classes_are_the_sorted_folders(tmp_path: Path, test_folder: str, below:
     assert train.classes == test.classes == ("cat", "dog")
     assert [path.name for path in train.paths] == ["x.jpg", "a.png", "b.JPEG"]
     np.testing.assert_array_equal(train.labels, [0, 1, 1])
-    np.testing.assert_array_equal(test.labels, [1])  # numbered as in training, though no cat is there
+    np.testing.assert_array_equal(test.labels, [1])  # numbered as in training, although there is no cat
     assert image_folder.obtain(tmp_path).test == 1
 
 

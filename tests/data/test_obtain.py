@@ -1,4 +1,4 @@
-"""Getting data sets: downloads that appear whole or not at all, and what is said when nothing works."""
+"""Getting data sets: downloads appear complete or not at all, and the error if nothing works."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ from rbnn.errors import DataError, UnknownName
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _cifar.Cifar:
-    """A small CIFAR-100 whose official server is a folder."""
+    """A small CIFAR-100 with a folder in place of the official server."""
     server = tmp_path / "server"
     found = {split: records(100, 20, 100).tobytes() for split in ("train", "test")}
     files = {f"cifar-100-binary/{split}.bin": raw for split, raw in found.items()}

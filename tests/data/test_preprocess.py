@@ -1,4 +1,4 @@
-"""From picture files to network inputs."""
+"""From image files to network inputs."""
 
 import io
 import struct
@@ -100,7 +100,7 @@ def test_transparency_lies_on_white() -> None:
 def test_the_camera_held_sideways() -> None:
     upright = ramp()
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned a quarter clockwise
+    exif[0x0112] = 6  # to be rotated by 90° clockwise
     lying = Image.fromarray(np.rot90(upright).copy())
     np.testing.assert_array_equal(preprocess.decode(saved(lying, "PNG", exif=exif)), upright)
 
@@ -195,7 +195,7 @@ def test_a_picture_as_validation_sees_it() -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(1, 78_126), (78_126, 1)])
 def test_a_thin_picture_is_not_scaled_to_any_size(height: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """32² · 78,125 = 80,000,000 pixels are allowed, those of one column more are not."""
+    """32² · 78,125 = 80,000,000 pixels are allowed; one more column is not."""
     monkeypatch.setattr(preprocess, "resize_shorter", lambda image, size: np.zeros((size, size, 3), np.uint8))
     fits = np.zeros((max(height - 1, 1), max(width - 1, 1)), np.uint8)
     assert preprocess.picture(saved(Image.fromarray(fits), "PNG"), 32, 3).shape == (32, 32, 3)

@@ -1,4 +1,4 @@
-"""The pickles of other people's archives are read, never executed."""
+"""Pickles in archives are read, never executed."""
 
 import os
 import pickle
@@ -19,7 +19,7 @@ PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 6)
 
 
 class Touch:
-    """Unpickled by the usual means, this makes a file."""
+    """If unpickled in the usual way, this creates a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Every example at small size: it trains, exports, and the packed network answers like torch."""
+"""Every example at small size: it trains, exports, and the packed network agrees with torch."""
 
 import os
 import re
@@ -21,7 +21,7 @@ BY_ITSELF = {
     "hugging_face_trainer.py": "transformers",
     "accelerate_loop.py": "accelerate",
 }
-"""With the package that it needs.  A process each: these packages leave things behind."""
+"""If its packages are installed.  Each runs in its own process, because these packages change global state."""
 ON_TWO = ("ddp.py", "fsdp.py")
 
 
@@ -41,13 +41,13 @@ def run(command: list[str], folder: Path) -> str:
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    # Other packages warn of their own affairs.
+    # Other packages emit their own warnings.
     assert not re.search(r"(rbnn|examples)/\S+: \w*Warning", done.stderr), done.stderr
     return done.stdout
 
 
 def test_compiled(tmp_path: Path) -> None:
-    """One epoch by a backend that compiles no C++, which takes most of a minute."""
+    """One epoch with a backend that does not compile C++, which would take most of a minute."""
     printed = run([str(EXAMPLES / "compiled.py"), "--epochs", "1", "--backend", "aot_eager"], tmp_path)
     ((torch, packed),) = re.findall(r"torch (\d+\.\d) %, packed (\d+\.\d) %", printed)
     assert torch == packed
@@ -97,7 +97,7 @@ def test_signals(
 
 
 def test_segmentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The packed U-Net sees what torch's sees, and so does the command line; everything is drawn."""
+    """The packed U-Net and the command line agree with torch, and all figures are written."""
     from PIL import Image
 
     from rbnn.cli import main
@@ -128,7 +128,7 @@ def test_segmentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_scores_of_a_map() -> None:
-    """By hand: of 6 pixels 4 are right; class 0 has 2 of 3, class 1 has 2 of 4, class 2 has 0 of 1."""
+    """Computed by hand: 4 of 6 pixels are right; class 0 has 2 of 3, class 1 has 2 of 4, class 2 has 0 of 1."""
     import torch
 
     scores = runpy.run_path(str(EXAMPLES / "segmentation.py"))["scores"]

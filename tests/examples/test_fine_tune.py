@@ -1,4 +1,4 @@
-"""`examples/fine_tune.py` on three classes of pictures in files."""
+"""`examples/fine_tune.py` on image files of three classes."""
 
 import os
 import subprocess

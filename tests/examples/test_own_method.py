@@ -1,4 +1,4 @@
-"""The examples of a method and a network of one's own: every command takes them by --import."""
+"""The example method and network: every command accepts them with --import."""
 
 import json
 import os
@@ -49,7 +49,7 @@ print(json.dumps(answers))
 
 
 def answers(commands: dict[str, list[str]], folder: Path) -> dict[str, tuple[int, str, str]]:
-    """Exit code, stdout and stderr of each, in one process of their own: what they register must not meet other
+    """Exit code, stdout and stderr of each, in a separate process, so that what they register does not affect other
     tests."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT, json.dumps(commands)], cwd=folder, capture_output=True,
@@ -61,7 +61,7 @@ def answers(commands: dict[str, list[str]], folder: Path) -> dict[str, tuple[int
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the examples in mine/ and a picture."""
+    """A directory with the examples in mine/ and an image."""
     from PIL import Image
 
     folder = tmp_path_factory.mktemp("own")
@@ -79,13 +79,13 @@ def test_the_page_shows_the_examples() -> None:
 
 
 def test_every_command_takes_them(folder: Path) -> None:
-    # Imported once, they stay: so each flag stands where it is needed first.
+    # Imports persist within the process, so each flag is given where it is first needed.
     given = {name: [*words, *IMPORTS] for name, (words, _) in COMMANDS.items()}
     found = answers(given, folder)
     for name, (code, out, err) in found.items():
         assert code == 0, (name, err)
         assert COMMANDS[name][1] in out, (name, out)
-    # The file is the first to import rbnn's own methods, which are not its own for that.
+    # The file is the first to import rbnn's own methods, but they do not belong to it.
     sources = {row["name"]: row["imported_from"] for row in json.loads(found["methods as data"][1])}
     assert {name: source for name, source in sources.items() if source} == {"balanced": "mine/balanced.py"}
     config = (folder / "run" / "config.toml").read_text(encoding="utf-8")
@@ -113,7 +113,7 @@ def checkpoint_is_remembered_as_needing_them(folder: Path) -> None:
 
 
 def a_file_that_a_checkpoint_names_is_never_run(folder: Path) -> None:
-    """Though it lies where the checkpoint says."""
+    """Even though the file exists where the checkpoint says."""
     for name in OWN:
         (folder / "mine" / name).write_text("open('executed', 'w')\n", encoding="utf-8")
     answers({name: COMMANDS[name][0] for name in NEED_THEM}, folder)

@@ -1,4 +1,4 @@
-"""An output comes back in the shape that the network returned, also if sides are 1."""
+"""An output has the shape that the network returned, also if sides are 1."""
 
 from collections.abc import Callable
 from pathlib import Path

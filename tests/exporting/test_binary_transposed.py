@@ -1,4 +1,4 @@
-"""Binary transposed convolutions as bits: phases by hand, and the packed file against torch."""
+"""Binary transposed convolutions as bits: phases computed by hand, and the packed file against torch."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ WINDOWS: dict[str, tuple[Any, ...]] = {  # kernel, stride, padding, output_paddi
 
 
 class Upwards(nn.Module):
-    """A stem and a binary transposed convolution, whose input has numbers on both sides of the methods' thresholds."""
+    """A stem and a binary transposed convolution whose input has values on both sides of the methods' thresholds."""
 
     def __init__(self, method: str, options: dict[str, Any], window: tuple[Any, ...], *channels: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def test_the_file_answers_like_torch(variant: str, window: str, tmp_path: Path) 
     torch.manual_seed(4)
     model = Upwards(variant.split()[0].strip(","), VARIANTS[variant], WINDOWS[window], 11, 5).eval()
     x = torch.randn(2, 3, 5, 6)
-    model(x)  # XNOR-Net++ learns the size
+    model(x)  # XNOR-Net++ records the size
     report = rbnn.export(model, tmp_path / "net.rbnn", x)
     graph = packfile.read(report.path)
     assert not any(operation.kind == "float_conv" for operation in graph.operations[3:]) or "K" in variant

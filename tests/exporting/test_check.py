@@ -1,4 +1,4 @@
-"""The comparison with torch notices what is wrong, and names the layer."""
+"""The comparison with torch detects errors and names the layer."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from rbnn.packed.graph import Graph, Input
 
 
 class Small(nn.Module):
-    """A float layer, a layer with a threshold, one with a shortcut, a head."""
+    """A float layer, a layer with a threshold, one with a shortcut, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Graph], None]:
 
 
 def first_bit(weight: Any) -> Any:
-    """One bit of one filter turned."""
+    """Flip one bit of one filter."""
     weight = weight.copy()
     weight[3, 1, 1, 0] ^= 1
     return weight
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_named(packed: Packed, change: Callable[[Graph], None],
 
 
 def test_a_sign_at_its_threshold_is_a_near_tie(packed: Packed) -> None:
-    """Where torch says +1 for a value that is the threshold but for rounding, and the packed layer −1."""
+    """Torch gives +1 and the packed layer −1 for a value that equals the threshold up to rounding."""
     graph, torch_values, images, answers = packed
     name = graph.operations[0].outputs["bits"]
     torch_value = torch_values[name]
@@ -111,7 +111,7 @@ def test_a_sign_at_its_threshold_is_a_near_tie(packed: Packed) -> None:
 def compare_first(
     graph: Graph, torch_values: dict[str, TorchValue], images: torch.Tensor, answers: torch.Tensor
 ) -> int:
-    """Near-ties of the first operation; what follows is compared with nothing."""
+    """Near-ties of the first operation; later operations are not compared."""
     known = {name: torch_values[name] for name in graph.operations[0].outputs.values()}
     return compare(graph, known, images, answers).operations[0].near_ties
 
@@ -130,7 +130,7 @@ def test_answers_are_compared_too(packed: Packed) -> None:
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("side", [224, 448])
 def test_averages_over_large_pictures(size: int, side: int, tmp_path: Path) -> None:
-    """Torch adds up in float32, for averages of more than one value one after the other; the engine in double."""
+    """Torch sums averages in float32, one value after the other; the engine sums them in double."""
     model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Hardtanh(), nn.AdaptiveAvgPool2d(size), nn.Flatten())
     images = torch.full((1, 3, side, side), 0.1)
     rbnn.export(model, tmp_path / "net.rbnn", example_input=images)

@@ -1,4 +1,4 @@
-"""What an export says for people."""
+"""The text of an export report."""
 
 from dataclasses import replace
 from pathlib import Path

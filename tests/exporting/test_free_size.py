@@ -1,4 +1,4 @@
-"""Networks whose heights and widths are free: at each size the packed file answers like torch, or both refuse."""
+"""Networks with free heights and widths: at each size the packed file agrees with torch, or both raise an error."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ SIZES = [(16, 24), (32, 16), (13, 11), (17, 40), (25, 33), (48, 8), (9, 9)]
 
 
 def answers_like_torch(model: nn.Module, session: Session, size: tuple[int, ...], *, binary: bool = False) -> bool:
-    """Whether torch takes pictures of this size and a session answers as it does; both refuse, or the test fails."""
+    """Whether torch accepts images of this size and a session agrees with it; fails if only one of them raises."""
     x = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(sum(size)))
     try:
         with torch.no_grad():
@@ -51,7 +51,7 @@ def answers_like_torch(model: nn.Module, session: Session, size: tuple[int, ...]
 @pytest.mark.parametrize("binary", [False, True], ids=["float", "binary"])
 @pytest.mark.parametrize("name", ZOO)
 def test_networks_as_people_write_them(tmp_path: Path, name: str, binary: bool) -> None:
-    """Those that torch runs at other sizes export, and answer like torch at all sizes that the file says it takes."""
+    """Networks that torch runs at other sizes can be exported, and agree with torch at all sizes the file accepts."""
     model, path = network(name, binary), tmp_path / "net.rbnn"
     if model is None:
         return
@@ -69,14 +69,14 @@ def test_networks_as_people_write_them(tmp_path: Path, name: str, binary: bool) 
 
 
 FIXED = {"norms": "'whole', LayerNorm", "ViT": "must match the size of tensor", "non-local": "belong to one size"}
-"""Networks of the zoo whose size torch fixes itself, and what the complaint says."""
+"""Networks of the zoo whose size is fixed in torch, and the error message of each."""
 
 DECIDE = {"hourglass": 16, "super-resolution": 12, "Focus": 12, "SegNet": 12}
-"""Those that take another way for pictures below some size, which no export can see; a crop is one, too."""
+"""Networks that branch differently for small images, which no export can detect; a crop is such a branch too."""
 
 
 class Skips(nn.Module):
-    """A U-Net whose skips must have the size of what they join: torch takes multiples of 4."""
+    """A U-Net whose skip connections must match in size: torch accepts multiples of 4."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def test_the_refusal_says_which_sizes_there_are(skips: tuple[nn.Module, Path]) -
 
 
 class Reflected(nn.Module):
-    """Takes any size that is larger than its padding."""
+    """Accepts any size that is larger than its padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ def test_methods(tmp_path: Path, method: str) -> None:
 
 
 def test_bytes_of_any_size(tmp_path: Path) -> None:
-    """A first layer on bytes is planned for each size, too."""
+    """A first layer on bytes is also planned for each size."""
     mean, std = [0.4, 0.5, 0.6], [0.2, 0.25, 0.3]
     path = tmp_path / "net.rbnn"
     example = torch.randn(2, 3, 16, 24)

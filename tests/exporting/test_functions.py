@@ -1,4 +1,4 @@
-"""Functions of torch as forwards call them, by themselves: the packed file answers like torch."""
+"""Each torch function by itself: the packed file gives the same result as torch."""
 
 import warnings
 from collections.abc import Callable
@@ -101,7 +101,7 @@ CHOSEN: dict[str, Function] = {
 
 def old_softmax(x: Tensor) -> Tensor:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about its choice
+        warnings.simplefilter("ignore")  # torch's own warning about its choice
         return F.softmax(x.flatten(1))
 
 
@@ -133,14 +133,14 @@ PRODUCTS: dict[str, Function] = {
 
 
 def shuffled(x: Tensor) -> Tensor:
-    """ShuffleNet V2's, as its authors write it: the batch and half of the channels are one dimension."""
+    """ShuffleNet V2's shuffle as its authors write it: one dimension holds the batch and half of the channels."""
     n, c, h, w = x.shape
     y = x.reshape(n * c // 2, 2, h * w).permute(1, 0, 2).reshape(2, -1, c // 2, h, w)
     return torch.cat([F.relu(y[0]), y[1]], 1)
 
 
 def pieces(x: Tensor) -> Tensor:
-    """Each picture is cut into four, over which the same layers go."""
+    """Each image is cut into four parts, which go through the same layers."""
     n, c, h, w = x.shape
     torch.manual_seed(0)
     conv, norm, group = nn.Conv2d(3, 6, 3, padding=1, groups=3), nn.BatchNorm2d(6).eval(), nn.GroupNorm(3, 6)
@@ -152,7 +152,7 @@ def pieces(x: Tensor) -> Tensor:
 
 
 def sequence(x: Tensor) -> Tensor:
-    """(length, N, channels), as transformers have it."""
+    """(length, N, channels), as in transformers."""
     y = x.flatten(2).permute(2, 0, 1)
     y = torch.cat([y.mean(dim=0, keepdim=True), y], dim=0) + torch.linspace(0, 1, HEIGHT * WIDTH + 1)[:, None, None]
     y = F.layer_norm(y, (12,)) * torch.linspace(0, 1, 12)
@@ -161,13 +161,13 @@ def sequence(x: Tensor) -> Tensor:
 
 
 def coefficients(x: Tensor) -> Tensor:
-    """Dynamic ReLU's: pixels first."""
+    """Dynamic ReLU's layout: pixels first."""
     slopes = x.mean((2, 3)).view(-1, 12, 1) * torch.tensor([1.0, 0.5])
     return (x.permute(2, 3, 0, 1).unsqueeze(-1) * slopes).max(dim=-1)[0].permute(2, 3, 0, 1)
 
 
 def both_views(x: Tensor) -> Tensor:
-    """Two batches one behind the other."""
+    """Two concatenated batches."""
     one, two = torch.cat([x, x.flip(3)]).mul(2).relu().chunk(2)
     return one - two
 
@@ -191,7 +191,7 @@ def test_the_file_answers_like_torch(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("levels", [0, 3])
 def test_maxima_are_put_back_where_they_were(tmp_path: Path, levels: int) -> None:
-    """Also where several pixels of a window are equal: the first of them counts."""
+    """Also if several pixels of a window are equal: the first one counts."""
 
     def pooled(x: Tensor) -> Tensor:
         x = x[:, :, : HEIGHT // 2 * 2, : WIDTH // 2 * 2]
@@ -217,7 +217,7 @@ def test_attention_of_torch(tmp_path: Path, batch_first: bool) -> None:
 
 
 class Kept(nn.Module):
-    """A network with weight norm that keeps what it computed last."""
+    """A network with weight norm that caches its last result."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What becomes one step, and that thresholds say exactly what they replace."""
+"""Which operations are fused, and that thresholds are exactly equivalent to what they replace."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def test_groups_are_one_operation(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_shifts_behind_an_activation_cost_nothing(tmp_path: Path, shortcut: str, steps: list[str]) -> None:
-    """Where signs, sums, pools, 1×1 convolutions and the last batch norm read them, each in its own way."""
+    """Signs, sums, pools, 1×1 convolutions and the last batch norm each read the shifts in their own way."""
     torch.manual_seed(0)
     model = rbnn.create_model("resnet20-bireal", "bi-real", activation="rprelu", shortcut=shortcut)
     for module in model.modules():
@@ -73,7 +73,7 @@ def test_shifts_behind_an_activation_cost_nothing(tmp_path: Path, shortcut: str,
     graph = exported(tmp_path, model, 3, 32, 32)
     stage = ["binary_conv"] * 6
     found = kinds(graph)
-    if shortcut.endswith("conv"):  # the shortcut adds its branch, or the branch its shortcut: whichever comes later
+    if shortcut.endswith("conv"):  # whichever of branch and shortcut is computed later adds the other
         assert sorted(found) == sorted(["float_conv", *stage * 3, *steps * 2, "mean", "affine", "float_conv"])
     else:
         assert found == ["float_conv", *stage, *steps, *stage, *steps, *stage, "mean", "affine", "float_conv"]
@@ -93,7 +93,7 @@ def test_centring_is_one_step_before_each_binary_layer(tmp_path: Path) -> None:
     graph = exported(tmp_path, rbnn.create_model("vgg-small", "rbnn", image_size=16), 3, 16, 16)
     packs = [operation for operation in graph.operations if operation.kind == "pack"]
     assert [pack.attributes for pack in packs] == [{"level": "mean"}] * 5
-    # Where all gammas are positive, as in a new network, norm and clamp go before the pool.
+    # If all gammas are positive, as in a new network, norm and clamp move before the pool.
     assert kinds(graph) == [
         "float_conv", "pack", "binary_conv", "max_pool", "pack", "binary_conv", "pack", "binary_conv", "max_pool",
         "pack", "binary_conv", "pack", "binary_conv", "max_pool", "reshape", "float_conv",
@@ -107,13 +107,13 @@ def test_bases_and_planes_share_what_they_can(tmp_path: Path) -> None:
     assert len(layer) == 6
     assert len({id(operation.tensors["weight"]) for operation in layer}) == 2
     assert len({operation.inputs["x"] for operation in layer}) == 3
-    assert "affine" not in kinds(graph)[:-2]  # the batch norm's factor went through the whole chain
+    assert "affine" not in kinds(graph)[:-2]  # the batch norm's factor was applied to the whole chain
 
 
 @pytest.mark.parametrize("activation", [None, ["hardtanh", -1.0, 1.0], ["relu"], ["leaky_relu", 0.1], ["sigmoid"]])
 @pytest.mark.parametrize("level", [0.0, 0.3, -0.6])
 def test_a_threshold_passes_what_the_finish_would(activation: list[object] | None, level: float) -> None:
-    """For every sum that 9 taps of 5 channels can give, and factors of all kinds."""
+    """For every possible sum of 9 taps of 5 channels, and all kinds of factors."""
     rng = np.random.default_rng(0)
     scale = np.concatenate([[0.0, 0.0, 0.0, 1e-8, -1e-8, 1e-30, -3.0], rng.normal(scale=0.1, size=40)])
     shift = np.concatenate([[0.0, 1e-9, -1e-9, 0.0, 1e-8, 5.0, 1.5], rng.normal(size=40)])

@@ -1,4 +1,4 @@
-"""int8 layers: the packed network answers like a torch network whose weights were rounded by hand."""
+"""int8 layers: the packed network agrees with a torch network whose weights were rounded by hand."""
 
 import copy
 from pathlib import Path
@@ -20,7 +20,7 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
 
 
 def float_network() -> nn.Module:
-    """Float layers alone: no sign can flip, so answers can be compared closely."""
+    """Only float layers: no sign can flip, so outputs can be compared closely."""
     layers = nn.Sequential(
         nn.ReLU(), nn.Conv2d(12, 20, 3, 2, 1, groups=4), nn.Hardtanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
         nn.Linear(20, 6),
@@ -37,7 +37,7 @@ def normalised(count: int) -> Tensor:
 
 
 def from_file(graph: Graph, layer: str, weight: Tensor, stem: bool = False) -> Tensor:
-    """What the whole numbers of a layer stand for, after a look at how ``weight`` was rounded to them."""
+    """The float values of a layer's integers; also checks how ``weight`` was rounded to them."""
     (operation,) = [each for each in graph.operations if each.name == layer]
     stored = operation.tensors["weight"]
     if stored.dtype != np.int8:
@@ -46,8 +46,8 @@ def from_file(graph: Graph, layer: str, weight: Tensor, stem: bool = False) -> T
     factor = 255 * torch.tensor(STD, dtype=torch.float64)[:, None, None] if stem else 1.0
     scaled = weight.detach().double() / factor
     step = scaled.abs().flatten(1).amax(1).reshape(-1, *[1] * (weight.dim() - 1)) / 127
-    assert float((whole - scaled / step).abs().max()) < 1  # up or down to the next whole number
-    if weight.dim() == 4:  # flat parts of a picture see the sum over a kernel
+    assert float((whole - scaled / step).abs().max()) < 1  # up or down to the next integer
+    if weight.dim() == 4:  # in flat image regions only the sum over a kernel matters
         assert float((whole - scaled / step).sum((2, 3)).abs().max()) <= 0.5 + 1e-6
     else:
         assert float((whole - scaled / step).abs().max()) <= 0.5
@@ -77,7 +77,7 @@ def test_it_answers_like_rounded_weights(tmp_path: Path, stem: str, float_layers
              if "weight" in o.tensors}  # fmt: skip
     assert whole == {"stem": stem == "int8", "middle.1": float_layers == "int8", "middle.5": float_layers == "int8"}
     np.testing.assert_allclose(session(normalised(7).numpy()), wanted, rtol=1e-4, atol=1e-5)
-    # Bytes as they come from a picture file give the same.
+    # Bytes from an image file give the same result.
     np.testing.assert_allclose(session(pictures(7).transpose(0, 3, 1, 2).copy()), wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -139,7 +139,7 @@ def test_an_int8_stem_pads_by_numbers(tmp_path: Path) -> None:
 
 
 class Functional(nn.Module):
-    """Layers without modules.  The first is the stem and the last one's weight is computed: they stay float32."""
+    """Layers without modules.  The first is the stem and the last has a computed weight, so both stay float32."""
 
     def __init__(self) -> None:
         super().__init__()

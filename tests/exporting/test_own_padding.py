@@ -1,4 +1,4 @@
-"""Binary convolutions whose class padded by itself, as bits."""
+"""Binary convolutions that were subclasses with their own padding, as bits."""
 
 import copy
 from pathlib import Path

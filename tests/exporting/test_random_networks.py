@@ -1,4 +1,4 @@
-"""Networks put together at random: whatever the rules of fusion meet, in whatever order, the values stay."""
+"""Random networks: fusion keeps the values, whatever operations it meets in whatever order."""
 
 from pathlib import Path
 
@@ -28,11 +28,11 @@ PIECES = {
         nn.AvgPool2d((2, 1)), rbnn.BinaryConvTranspose2d(CHANNELS, CHANNELS, (4, 3), (2, 1), 1, method=method)
     ),
 }
-"""All keep the shape, so that any value can be added to any other."""
+"""All of them keep the shape, so that any two values can be added."""
 
 
 class Composed(nn.Module):
-    """Pieces one after the other; before some of them an earlier value is added."""
+    """A sequence of pieces; before some of them an earlier value is added."""
 
     def __init__(self, pieces: list[tuple[str, int | None]], method: str) -> None:
         super().__init__()

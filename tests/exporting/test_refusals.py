@@ -1,4 +1,4 @@
-"""What an export refuses, in which words, and what it leaves alone."""
+"""What an export rejects, with which message, and what it leaves unchanged."""
 
 import re
 from collections.abc import Callable
@@ -219,7 +219,7 @@ def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
 
 
 def test_hooks_stay_and_are_obeyed(tmp_path: Path) -> None:
-    """What a hook makes of a value is a part of the network; the model keeps its hooks, and no others."""
+    """A hook's change of a value is part of the network; the model keeps its own hooks and gets no others."""
     model = Around(nn.Conv2d(12, 9, 3)).eval()
     model.middle.register_forward_hook(lambda module, given, made: made.relu() * 2)
     model.stem.register_forward_pre_hook(lambda module, given: (given[0] + 1,))
@@ -276,7 +276,7 @@ def test_a_bug_in_a_handler_is_not_taken_for_a_refusal(tmp_path: Path, monkeypat
 
 
 class _Forgetful(Method):
-    """A method of a user's, complete but for what the export has to know."""
+    """A user's method that lacks only what the export needs."""
 
     def weight(self, w: Tensor) -> ScaledSigns | Tensor:
         return ScaledSigns(self.signs(w), torch.tensor(0.5))

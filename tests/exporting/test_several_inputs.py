@@ -1,4 +1,4 @@
-"""Networks with several arguments: exported by their names, called by place, by name or with a dictionary."""
+"""Networks with several arguments: exported with their names, called by position, by name or with a dictionary."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ KERNELS = [name for name, supported in _core.kernels() if supported]
 
 
 class Stereo(nn.Module):
-    """Two pictures through one binary body, joined."""
+    """Two images through the same binary body, concatenated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Stereo(nn.Module):
 
 
 class Conditioned(nn.Module):
-    """A picture, and a vector that scales its channels; keyword-only, and with something that has a default."""
+    """An image and a vector that scales its channels: keyword-only, with another argument that has a default."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ def test_what_cannot_be_exported(tmp_path: Path, example: Any, options: Any, wor
 
 
 def test_float_layers_may_be_int8(tmp_path: Path) -> None:
-    """But those that read the inputs stay as they are."""
+    """Except layers that read the inputs, which stay unchanged."""
     stereo(tmp_path / "net.rbnn", float_layers="int8")
     kinds = {each.name: str(each.tensors["weight"].dtype) for each in packfile.read(tmp_path / "net.rbnn").operations
              if "weight" in each.tensors and each.kind == "float_conv"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Each operation on signals (N, C, L) that exports, as a module, a function and a method."""
+"""Each exportable operation on signals (N, C, L), as a module, a function and a method."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ CHANNELS, LENGTH = 5, 23
 
 
 class Does(nn.Module):
-    """A stem and a function of the user's."""
+    """A stem and a user's function."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def test_the_file_answers_like_torch(tmp_path: Path, name: str) -> None:
     model, path = Does(OPERATIONS[name]).eval(), tmp_path / "net.rbnn"
     nn.init.normal_(model.norm.running_mean)
     rbnn.export(model, path, torch.randn(2, CHANNELS, LENGTH))
-    x = torch.randn(5, CHANNELS, LENGTH)  # others than those of the export
+    x = torch.randn(5, CHANNELS, LENGTH)  # other signals than those of the export
     with torch.no_grad():
         wanted = model(x)
     got = torch.from_numpy(Session(path)(x.numpy()))
@@ -87,7 +87,7 @@ def test_the_file_answers_like_torch(tmp_path: Path, name: str) -> None:
 
 
 def test_samples_before_channels(tmp_path: Path) -> None:
-    """(N, L, C), as tables have it: the network turns it, the file takes what the network takes."""
+    """(N, L, C), as in tables: the network transposes it, and the file takes the same input."""
     model = nn.Sequential(Turn(), nn.Conv1d(CHANNELS, 8, 3), BinaryConv1d(8, 8, 3), nn.AdaptiveMaxPool1d(1)).eval()
     x = torch.randn(4, LENGTH, CHANNELS)
     rbnn.export(model, tmp_path / "net.rbnn", x)

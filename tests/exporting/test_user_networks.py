@@ -1,4 +1,4 @@
-"""Any CNN made of the operations that export: the packed file answers like torch."""
+"""CNNs made of exportable operations: the packed file gives the same result as torch."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from rbnn.packed.session import Session
 
 
 def random_norms(model: nn.Module) -> None:
-    """A gamma of 0, one of 1e-8 and many negative ones in each batch norm."""
+    """Each batch norm has a gamma of 0, one of 1e-8 and many negative ones."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.normal_(module.weight)
@@ -31,13 +31,13 @@ def images(count: int) -> Tensor:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_file_answers_like_torch(tmp_path: Path, name: str) -> None:
     model, path = Around(NETWORKS[name]()).eval(), tmp_path / "net.rbnn"
-    model(images(2))  # XNOR-Net++ has to see a picture
+    model(images(2))  # XNOR-Net++ needs one forward pass
     random_norms(model)
     report = rbnn.export(model, path, images(2))
-    x = images(5)  # others than those of the export
+    x = images(5)  # other images than those of the export
     with torch.no_grad():
         wanted = model(x).flatten(1)
     got = torch.from_numpy(Session(path)(x.numpy())).flatten(1)
     apart = (wanted - got).abs().amax(1) / wanted.abs().amax(1)
-    # One flipped sign is allowed to change one picture; in networks this small none does.
+    # One flipped sign may change one image; in networks this small none does.
     assert float(apart.max()) < 1e-4, report

@@ -1,4 +1,4 @@
-"""Networks as people write them, float and binarized: the packed file answers like torch, in the same shapes."""
+"""Networks as people write them, float and binarized: the packed file agrees with torch, in the same shapes."""
 
 import tempfile
 import warnings
@@ -25,11 +25,11 @@ from rbnn.translating.onnx_file import write
 
 every_network = pytest.mark.parametrize(
     ("name", "binary"), [(name, binary) for name in ZOO for binary in (False, True)]
-)  # each is exported once, for two tests
+)  # each is exported once for two tests
 
 
 def network(name: str, binary: bool) -> nn.Module | None:
-    """A network of the zoo as if it were trained; None where nothing of it is binary."""
+    """A network of the zoo with statistics as after training; None if it has no binary layers."""
     torch.manual_seed(1)
     model = ZOO[name]().eval()
     random_norms(model)
@@ -38,14 +38,14 @@ def network(name: str, binary: bool) -> nn.Module | None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about ReLUs
                 rbnn.binarize_(model, method="bnn")
-        except NotBinary:  # nothing between its first and its last layer
+        except NotBinary:  # no layers between the first and the last
             return None
     return model
 
 
 @cache
 def exported(name: str, binary: bool) -> tuple[nn.Module, Graph, ExportReport] | None:
-    """The network, packed and what was said of that; None where nothing of it is binary."""
+    """The network, its packed file and the report; None if it has no binary layers."""
     model = network(name, binary)
     if model is None:
         return None

@@ -1,4 +1,4 @@
-"""CNNs as users write them: each operation that exports, as a module, a function and a method."""
+"""CNNs as users write them: each exportable operation as a module, a function and a method."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ CHANNELS, HEIGHT, WIDTH = 3, 13, 11
 
 
 class Around(nn.Module):
-    """A stem, something of the user's, and a head that takes whatever comes out."""
+    """A stem, a user's part, and a head that accepts any output."""
 
     def __init__(self, middle: Callable[[Tensor], Tensor], channels: int = 12) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Around(nn.Module):
 
 
 class Attention(nn.Module):
-    """Squeeze and excitation: vectors become pictures of one pixel and multiply the picture."""
+    """Squeeze and excitation: vectors become one-pixel images and multiply the image."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Vectors(nn.Module):
 
 
 class Shared(nn.Module):
-    """One layer called twice, one picture binarized by two layers, a module that is its own method."""
+    """One layer called twice, one image binarized by two layers, and a module that is its own method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Shared(nn.Module):
 
 
 def binary(*arguments: object, method: str = "xnor-net", **more: object) -> nn.Module:
-    """Binary convolution, batch norm, hardtanh, and another binary convolution: signs alone flow between them."""
+    """Binary convolution, batch norm, hardtanh and another binary convolution: only signs pass between them."""
     first = BinaryConv2d(*arguments, method=method, **more)  # type: ignore[arg-type]
     return nn.Sequential(
         first, nn.BatchNorm2d(first.out_channels), nn.Hardtanh(), BinaryConv2d(first.out_channels, 7, 2, method=method)
@@ -121,7 +121,7 @@ def binary(*arguments: object, method: str = "xnor-net", **more: object) -> nn.M
 
 
 class SumWithInput(nn.Module):
-    """What a layer reads is added to what it writes, both convolutions: the norm's factor must not reach the first."""
+    """The input of a convolution, itself a convolution, is added to its output: the norm must not scale the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ def pooled(pool: nn.Module, *between: nn.Module, method: str = "bnn") -> nn.Modu
 
 
 class Sum(nn.Module):
-    """A shortcut, and then a batch norm: its factor cannot go into the convolution, which adds what is not scaled."""
+    """A shortcut, then a batch norm, whose factor cannot be folded into the convolution: it adds unscaled values."""
 
     def __init__(self) -> None:
         super().__init__()

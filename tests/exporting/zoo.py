@@ -1,7 +1,7 @@
-"""Small networks in the style of what people build: segmentation, detection, pose, shuffles, gates, every kind of norm.
+"""Small networks like those that people build: segmentation, detection, pose, shuffles, gates, every kind of norm.
 
-Written as such networks are written, not as the exporter likes them: forwards that look at shapes, functions beside
-modules, tuples and dictionaries as answers.
+They are written as users would write them, not to suit the exporter: forwards that use shapes, functions as well as
+modules, tuples and dictionaries as outputs.
 """
 
 import math
@@ -21,7 +21,7 @@ def double_conv(channels: int, outputs: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """Skips are padded to the size of what they join, whatever that is."""
+    """Skip connections are padded to the size of the map that they join."""
 
     def __init__(self, bilinear: bool) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class UNet(nn.Module):
 
 
 class FCN(nn.Module):
-    """Two heads under names, upsampled to the picture's size."""
+    """Two named heads, upsampled to the image's size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class FCN(nn.Module):
 
 
 class ASPP(nn.Module):
-    """DeepLab's: a picture's mean, upsampled, beside dilated convolutions."""
+    """DeepLab's module: the image's mean, upsampled, next to dilated convolutions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class ShuffleNet(nn.Module):
 
 
 class SSD(nn.Module):
-    """Boxes and classes of several sizes, (N, anchors, 4) and (N, anchors, classes)."""
+    """Boxes and classes at several scales, (N, anchors, 4) and (N, anchors, classes)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class SSD(nn.Module):
 
 
 class YoloHead(nn.Module):
-    """Raw maps of five dimensions, and a list of them."""
+    """A list of raw five-dimensional maps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class MobileNetV3(nn.Module):
 
 
 class DenseNet(nn.Module):
-    """Features are kept in a list; a function decides by how many there are."""
+    """Features are collected in a list; a function depends on their number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class GoogLeNet(nn.Module):
 
 
 class Activations(nn.Module):
-    """One of each, and Swish written out."""
+    """One of each, and Swish as a formula."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -278,7 +278,7 @@ class Norms(nn.Module):
 
 
 class Hourglass(nn.Module):
-    """Pose: down and up again, heat maps after each of two stacks."""
+    """Pose: downsampling and upsampling, with heat maps after each of two stacks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -434,7 +434,7 @@ class Focus(nn.Module):
 
 
 class SegNet(nn.Module):
-    """Maxima go back to where they were; the border is written in part."""
+    """Max-unpooling, and partial assignment to the border."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -452,7 +452,7 @@ class SegNet(nn.Module):
 
 
 class Fractal(nn.Module):
-    """Branches joined in a first dimension of their own, and ShuffleNet's shuffle with the batch in the second."""
+    """Branches stacked along a new first dimension, and ShuffleNet's shuffle with the batch in the second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -478,7 +478,7 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
 
 
 def arrays(answer: Any) -> list[Any]:
-    """The tensors, or arrays, of an answer, in order."""
+    """The tensors or arrays of an output, in order."""
     if isinstance(answer, tuple | list):
         return [each for part in answer for each in arrays(part)]
     return [each for part in answer.values() for each in arrays(part)] if isinstance(answer, dict) else [answer]

@@ -1,4 +1,4 @@
-"""Batch norm, shortcut and hardtanh in one go against torch's own in float64."""
+"""The fused batch norm, shortcut and hardtanh against torch in float64."""
 
 import copy
 
@@ -48,7 +48,7 @@ def test_values_gradients_and_running_statistics(
     out = norm_add_hardtanh(y, norm, shortcut)
     y64, shortcut64 = (t.detach().double().requires_grad_() for t in (y, shortcut))
     wanted = F.hardtanh(exact(y64) + shortcut64)
-    # Where rounding decides on which side of the clamp a value lies, the gradients are another function's.
+    # If rounding decides on which side of the clamp a value lies, the gradients may differ.
     clear = ((wanted.abs() == 1) == (out.abs() == 1)).all()
     found = with_gradients(out, y, shortcut, norm.weight, norm.bias)
     exactly = with_gradients(wanted, y64, shortcut64, exact.weight, exact.bias)

@@ -56,7 +56,7 @@ def with_gradient(function: Callable[..., Tensor], grad: Tensor, *inputs: Tensor
 
 
 def stand_in(x: Tensor, derivative: Callable[[Tensor], Tensor]) -> Tensor:
-    """Forward sign, backward ``derivative``, in nothing but torch."""
+    """Sign in the forward pass, ``derivative`` in the backward pass, in plain torch."""
     signs = torch.where(x > 0, 1.0, -1.0).to(x)
     slope = derivative(x.detach())
     return signs + slope * x - (slope * x).detach()
@@ -108,7 +108,7 @@ def test_standardised_sign(
     derivative = estimator(*tent)
     standard = standardised(x.double())
     size = standard.abs()
-    # The kernel's mean is a float: nearer to it than its rounding, or at an estimator's edge, either side is right.
+    # Within rounding error of the kernel's float mean, or at an estimator's edge, both results are right.
     rounding = 1e-5 * (1 + abs(offset))
     assume(bool((size > rounding).all()) or x[0].numel() == 1)
     assume(bool(((size - 1).abs() > 10 * rounding).all()))
@@ -179,7 +179,7 @@ def test_constant_image_is_finite_and_minus_one(name: str, dtype: torch.dtype, v
     assert grad.isfinite().all()
     if dtype is torch.float32 and isinstance(
         estimator(name, 1.0, 1.0), Tent
-    ):  # the kernels' mean is exact; torch's may be off by a rounding
+    ):  # the kernels' mean is exact; torch's may have a rounding error
         assert out[0].eq(-1).all()
     assert 0 < out[1].eq(1).sum() < 105
 
@@ -219,7 +219,7 @@ def test_input_and_gradient_are_left_alone() -> None:
     assert torch.equal(grad, before[1])
 
 
-# More than one part per thread: the kernels hand out 16384 values at a time.
+# More than one chunk per thread: the kernels distribute 16384 values at a time.
 @pytest.mark.parametrize("shape", [(5, 37, 33, 31), (40, 3000), (1, 200_003)])
 def test_any_number_of_threads_gives_the_same_bits(shape: tuple[int, ...]) -> None:
     x, grad = gaussian(0, shape), gaussian(1, shape)
@@ -259,7 +259,7 @@ def test_no_values_no_words() -> None:
     assert _core.pack_bits(np.zeros((3, 0), np.float32)).shape == (3, 0)
 
 
-# Wrong arrays are refused before a pointer is touched.
+# Wrong arrays are rejected before a pointer is used.
 
 F32 = np.zeros((2, 8), np.float32)
 FLAT = np.array([1.0, 0.0, 1.0, 0.0])

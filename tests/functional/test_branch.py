@@ -1,4 +1,4 @@
-"""A whole branch, and the values behind binary weights, against the formulas in float64."""
+"""A whole branch, and the values before the sign of binary weights, against the formulas in float64."""
 
 import copy
 from itertools import product
@@ -96,12 +96,12 @@ def test_a_branch_against_its_formula(
             y = F.conv2d(how(values[0]), as_tensor(weight), stride=stride, padding=padding)
             out = at_the_end(own(y) + values[1], ends)
         each += gradients(out, *learnt)
-    # Where rounding decides on which side of a kink a value lies, the gradients are another function's.
+    # If rounding decides on which side of a kink a value lies, the gradients may differ.
     if end == "hardtanh" and not ((found[0].abs() == 1) == (exact[0].abs() == 1)).all():
         return
     if (
         not soft
-    ):  # batch norm takes nearly all of a scale's gradient away: what is left is a difference of large numbers
+    ):  # batch norm cancels nearly all of a scale's gradient: the rest is a difference of large numbers
         terms = float(exact[3].flatten(1).abs().sum(1).max())
         torch.testing.assert_close(found.pop(4).double(), exact.pop(4), rtol=0, atol=1e-5 * terms)
     names = ("out", "x", "shortcut", "signs", "γ", "β", "slope", "before", "after")
@@ -121,7 +121,7 @@ def test_x_that_is_its_own_shortcut_gets_both_gradients() -> None:
 
 
 def test_constant_outputs_and_large_sums() -> None:
-    """All signs the same: sums at the edge of what a filter can give, and a variance of exactly nothing."""
+    """All signs are equal: sums at the limit of a filter, and a variance of exactly 0."""
     x = numbers(1, 2, 64, 4, 4).abs().requires_grad_()
     weight, norm = ScaledSigns(torch.ones(8, 64, 1, 1)), nn.BatchNorm2d(8)
     zeros = torch.zeros(2, 8, 4, 4).to(memory_format=LAST)
@@ -181,7 +181,7 @@ def test_the_rotated_weight_against_its_formula(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("rotated", [True, False])
 def test_signs_of_the_rotated_weight_and_their_gradients(rotated: bool) -> None:
-    """One operator gives what the weight and its signs give one after the other."""
+    """The fused operator gives the same result as computing the weight and then its signs."""
     w, beta = numbers(1, 8, 4, 3, 3).requires_grad_(), numbers(2, 8).requires_grad_()
     generator = torch.Generator().manual_seed(5)
     r1, r2 = (random_orthogonal(n, generator) for n in rotation_shape(36))
@@ -210,7 +210,7 @@ def test_constant_filters_become_zeros_without_a_gradient() -> None:
 def test_a_branch_in_evaluation(
     end: str, standardised: bool, stride: int, kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the running statistics, which stay as they are."""
+    """Uses the running statistics and does not change them."""
     monkeypatch.setenv("RBNN_KERNELS", kernels)
     x, weight = numbers(1, 3, 16, 7, 5), ScaledSigns(torch.sign(numbers(2, 24, 16, 3, 3)), numbers(3, 24))
     norm, how = nn.BatchNorm2d(24), Binarization(TENT, standardised)

@@ -1,4 +1,4 @@
-"""Sign, its stand-in derivatives, and their schedule against the formulas written out in NumPy."""
+"""Sign, the estimators of its derivative, and their schedule against the formulas in NumPy."""
 
 from math import sqrt
 
@@ -108,7 +108,7 @@ def test_training_aware_is_the_formula_and_its_estimator_the_derivative(progress
     k = max(1 / t, 1)
     edge = sqrt(2) / t
     x = np.linspace(-2 * edge, 2 * edge, 4001)
-    x = x[np.abs(np.abs(x) - edge) > 1e-3 * edge]  # there F' has a corner
+    x = x[np.abs(np.abs(x) - edge) > 1e-3 * edge]  # F' has a kink there
     inside = k * (-np.sign(x) * t**2 * x**2 / 2 + sqrt(2) * t * x)
     expected = np.where(np.abs(x) < edge, inside, k * np.sign(x))
     np.testing.assert_allclose(training_aware(torch.from_numpy(x), t, k), expected, rtol=1e-12, atol=1e-12)

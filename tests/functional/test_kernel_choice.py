@@ -1,4 +1,4 @@
-"""The environment's RBNN_KERNELS chooses the kernels of training, as it does those of a session."""
+"""The environment variable RBNN_KERNELS chooses the kernels of training, as it does for a session."""
 
 from collections.abc import Callable
 

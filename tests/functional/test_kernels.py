@@ -1,4 +1,4 @@
-"""The operators: what they say of their results is true, and torch.compile takes them as they are."""
+"""The operators: the shapes that they declare are right, and torch.compile accepts them unchanged."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_an_operator_keeps_what_it_promises(call: str) -> None:
-    """Shapes, memory order and gradients as torch expects them of an operator."""
+    """Shapes, memory order and gradients pass torch's own check of operators."""
     operator, arguments = CALLS[call]
     utilities = ("test_schema", "test_autograd_registration", "test_faketensor")
     assert torch.library.opcheck(operator.overload, arguments, test_utils=utilities) == dict.fromkeys(
@@ -104,7 +104,7 @@ def losses(model: nn.Module, forward: Any, epochs: int, size: int, classes: int,
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_compiled_network_trains_as_one_that_is_not(name: str) -> None:
-    """In one graph, which serves every epoch, whatever the schedule changes."""
+    """One graph serves every epoch, whatever the schedule changes."""
     torch._dynamo.reset()
     compiler = CompileCounterWithBackend("aot_eager")
     plain, compiled = network(name), network(name)

@@ -1,4 +1,4 @@
-"""The bi-rotation against plain loops over filters in float64 NumPy, and the facts the paper claims for it."""
+"""The bi-rotation against plain loops over filters in float64 NumPy, and the paper's claims about it."""
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ def test_random_orthogonal_is_orthogonal_and_haar() -> None:
     # Under the Haar measure every entry has mean 0 and variance 1/n; without the sign fix QR has a biased diagonal.
     assert many.mean(0).abs().max() < 0.05
     assert (many.var(0) - 1 / 3).abs().max() < 0.05
-    assert torch.linalg.det(many).mean().abs() < 0.1  # reflections and rotations alike
+    assert torch.linalg.det(many).mean().abs() < 0.1  # both reflections and rotations
 
 
 def test_random_orthogonal_repeats_with_its_generator() -> None:
@@ -169,8 +169,8 @@ def loop_cycle(w: Matrix, r1: Matrix, r2: Matrix) -> tuple[Matrix, Matrix, Matri
     return b, r1, u @ vt
 
 
-# Where a G has a null space its polar factor is not unique, and only the objective can be compared.  With n1 or n2 = 1
-# each filter adds one row of signs to a G, and of 12 such rows two columns are equal in 1 of 300 draws: hence 64.
+# If a G has a null space, its polar factor is not unique, and only the objective can be compared.  With n1 or n2 = 1
+# each filter adds one row of signs to a G.  With 12 rows two columns are equal in 1 of 300 draws, so there are 64.
 @given(st.integers(1, 6), st.integers(1, 6), seeds)
 @settings(max_examples=50)
 def test_steps_equal_a_loop_over_filters(n1: int, n2: int, seed: int) -> None:
@@ -234,7 +234,7 @@ def test_cosine_is_the_objective_over_root_n_times_norm(n1: int, n2: int, seed: 
 
 
 def test_rotation_of_a_whole_layer_reaches_the_measured_cosine() -> None:
-    # 16×16×3×3 Gaussian: .80 unrotated, .97 after three cycles (measured when the method was pinned down).
+    # 16×16×3×3 Gaussian: .80 without rotation, .97 after three cycles (measured).
     w = torch.from_numpy(gaussian(0, 1, 16 * 16 * 9)).float()
     n1, n2 = rotation_shape(w.shape[1])
     r1, r2 = (random_orthogonal(n, torch.Generator().manual_seed(n)) for n in (n1, n2))

@@ -1,4 +1,4 @@
-"""Convolution on bits against torch's own convolution of the signs in float64."""
+"""Convolution on bits against torch's convolution of the signs in float64."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ STANDARDISED = Binarization(estimator("training-aware", 1.0, 1.0), standardised=
 
 
 def signed(shape: tuple[int, ...], seed: int) -> ScaledSigns:
-    """Another scale for each filter, some negative; the first is zero."""
+    """A different scale for each filter: the first is zero, some are negative."""
     random = torch.Generator().manual_seed(seed)
     signs = torch.where(torch.randn(shape, generator=random) > 0, 1.0, -1.0)
     scale = torch.randn(shape[0], generator=random)
@@ -52,7 +52,7 @@ def with_gradients(y: Tensor, x: Tensor, weight: ScaledSigns) -> list[Tensor]:
 
 
 def check(x: Tensor, w: ScaledSigns, how: Binarization, stride: tuple[int, int], padding: tuple[int, int]) -> None:
-    """Gradients by the product rule, or where there is a soft weight for that alone."""
+    """Gradients by the product rule, or only for the soft weight if there is one."""
     x.requires_grad_()
     for part in parts(w) if w.soft is None else [w.soft]:
         part.requires_grad_()
@@ -116,7 +116,7 @@ def test_forms_of_the_weight(form: str) -> None:
 
 
 def test_a_large_kernel() -> None:
-    """Most of its (31 + 1)⁴ ways to overlap the padding do not occur: they take no memory."""
+    """Most of its (31 + 1)⁴ ways to overlap the padding do not occur, so they take no memory."""
     x = torch.randn(1, 8, 32, 32, generator=torch.Generator().manual_seed(0))
     check(x, signed((8, 8, 31, 31), seed=1), TENT, (1, 1), (15, 15))
     if not Path("/proc/self/status").exists():
@@ -140,7 +140,7 @@ _core.sign_conv_forward(x, weight, None, (1, 1), (15, 15), out, planes, none, no
 print(peak() - before)
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert float(done.stdout) < 40  # MB; all ways would take 256
+    assert float(done.stdout) < 40  # MB; a table of all ways would take 256
 
 
 def test_zero_is_minus_one() -> None:
@@ -205,7 +205,7 @@ def test_a_layer_that_is_more_than_plain(options: dict[str, object]) -> None:
 @pytest.mark.parametrize("method", ["rbnn", "bi-real", "xnor-net", "ir-net", "xnor++", "bnn"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_layer_is_the_same_in_float64(method: str, stride: int) -> None:
-    """In float64 the layer takes torch's convolution: the same signs, the same gradients of every parameter."""
+    """In float64 the layer uses torch's convolution, with the same signs and the same gradients of all parameters."""
     torch.manual_seed(0)
     layer = BinaryConv2d(16, 24, 3, stride, 1, method=method, bias=True)
     x = torch.randn(4, 16, 9, 9)
@@ -239,7 +239,7 @@ def test_an_activation_of_its_own_is_used() -> None:
 
 
 def test_an_activation_beside_an_inherited_binarization_is_refused() -> None:
-    """Layers that compute with bits would never ask it."""
+    """Layers that compute with bits would never call it."""
     with pytest.raises(ConfigError, match="Doubled defines an activation but inherits a binarization"):
 
         class Doubled(BNN):

@@ -1,4 +1,4 @@
-"""x/σ of each image against torch's own autograd in float64, and in a layer on bits."""
+"""x/σ of each image against torch's autograd in float64, and in a layer that computes with bits."""
 
 import pytest
 import torch

@@ -1,6 +1,6 @@
 """Networks with the names and the arithmetic of the authors' release, and checkpoints as it writes them.
 
-Written from the description of their format; the arithmetic stands here a second time, independent of ours.
+Written from the description of their format; this is a second implementation of the arithmetic, independent of ours.
 """
 
 from itertools import pairwise
@@ -38,8 +38,8 @@ class RotatedConv(nn.Conv2d):
 
 
 class Block(nn.Module):
-    """Two convolutions; a Bi-Real block has a shortcut around each.  ``way`` is the shortcut where the shape changes:
-    ``pad``, ``binary`` or ``float``, the latter called ``downsample``."""
+    """Two convolutions; a Bi-Real block has a shortcut around each.  ``way`` is the shortcut if the shape changes:
+    ``pad``, ``binary`` or ``float``, the last one called ``downsample``."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, bireal: bool, way: str) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class ResNet(nn.Module):
         self.head = "fc" if self.imagenet else "linear"
         setattr(self, self.head, nn.Linear(before, classes))
         if self.imagenet:
-            self.bn3 = nn.BatchNorm1d(classes)  # held, never applied
+            self.bn3 = nn.BatchNorm1d(classes)  # stored but never used
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.bn1(self.conv1(x))
@@ -114,7 +114,7 @@ class VGGSmall(nn.Module):
 
 
 def released(name: str, classes: int) -> nn.Module:
-    """A network of theirs by our name, with weights and statistics as if it had been trained."""
+    """One of their networks, under our name, with weights and statistics as after training."""
     widths, stages = [64, 128, 256, 512], [2, 2, 2, 2]
     model = {
         "resnet20": lambda: ResNet([16, 32, 64], [3, 3, 3], False, "pad", classes),
@@ -144,7 +144,7 @@ THEIR_NAMES = {
 
 
 def save(model: nn.Module, name: str, path: Path, prefix: str = "") -> None:
-    """As their program does it."""
+    """Save a checkpoint as their program does."""
     weights = {prefix + key: value for key, value in model.state_dict().items()}
     state: dict[str, Any] = {"epoch": 3, "model": THEIR_NAMES[name], "state_dict": weights}
     state |= {"best_prec1": torch.tensor(0.0), "parameters": list(model.parameters())}

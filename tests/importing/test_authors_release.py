@@ -1,4 +1,4 @@
-"""The importer: the same logits as the network that wrote the checkpoint, for every network of the release."""
+"""The importer gives the logits of the network that wrote the checkpoint, for every network of the release."""
 
 import os
 import pickle
@@ -38,7 +38,7 @@ def test_the_logits_are_theirs(name: str, prefix: str, tmp_path: Path) -> None:
     assert network.config.model == name
     side = 64 if name in ("resnet18", "resnet34") else 32
     images = torch.randn(4, 3, side, side, dtype=torch.float64)
-    # In double: in float32 a sign near a tie may fall to the other side and change everything after it.
+    # In double: in float32 a sign at a near-tie may differ and change everything after it.
     with torch.no_grad():
         expected, found = theirs.double()(images), network.model.eval().double()(images)
     assert float(expected.std()) > 0.1
@@ -52,7 +52,7 @@ def test_what_is_carried_along(tmp_path: Path) -> None:
     assert (found.contract.image_size, found.contract.channels) == (32, 3)
     assert found.contract.classes[:3] == ("airplane", "automobile", "bird")
     assert (found.config.data, found.config.epochs, found.config.options["rotate_until"]) == ("cifar10", 1000, 1.0)
-    for _, layer in binary_layers(found.model):  # three epochs are done: numbers 0, 1 and 2 of 1000
+    for _, layer in binary_layers(found.model):  # after three epochs: 0, 1 and 2 of 1000
         assert (layer.method.progress, int(layer.method.rotated_at)) == (0.002, 2)
 
     save(released("resnet20", 100), "resnet20", tmp_path / "hundred.pth.tar")
@@ -69,7 +69,7 @@ def test_what_is_carried_along(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["resnet20-bireal", "resnet18-cifar", "vgg-small"])
 def test_what_is_imported_can_be_packed(name: str, tmp_path: Path) -> None:
-    """The export itself compares every layer with torch; here the whole network gives the answers of theirs."""
+    """The export itself compares every layer with torch; here the whole network gives their network's outputs."""
     theirs = released(name, 10)
     save(theirs, name, tmp_path / "theirs.pth.tar")
     found = import_checkpoint(tmp_path / "theirs.pth.tar")
@@ -78,7 +78,7 @@ def test_what_is_imported_can_be_packed(name: str, tmp_path: Path) -> None:
     packed = Session(tmp_path / "packed.rbnn", threads=1)(images.numpy())
     with torch.no_grad():
         expected = theirs(images).numpy()
-    # Without training a sign near a tie may decide, so one picture of eight is allowed to differ.
+    # Without training a sign at a near-tie may decide, so one image of eight may differ.
     assert (packed.argmax(1) == expected.argmax(1)).sum() >= 7
 
 
@@ -96,7 +96,7 @@ def test_a_bare_state_dict_needs_a_name(tmp_path: Path) -> None:
 
 
 def test_the_format_of_torch_before_1_6(tmp_path: Path) -> None:
-    """No zip; the release is of 2020."""
+    """Not a zip file; the release is from 2020."""
     theirs = released("resnet20", 10)
     state = {"model": "resnet20_1w1a", "state_dict": theirs.state_dict()}
     torch.save(state, tmp_path / "old.pth.tar", _use_new_zipfile_serialization=False)
@@ -105,7 +105,7 @@ def test_the_format_of_torch_before_1_6(tmp_path: Path) -> None:
 
 
 class Program:
-    """What a hostile file would run."""
+    """The code that a hostile file would run."""
 
     def __reduce__(self) -> Any:
         return os.mkdir, ("executed",)
@@ -152,7 +152,7 @@ def test_files_that_are_something_else(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.skipif(not SAMPLE, reason="RBNN_REFERENCE_CHECKPOINT names no directory with a sample of the release")
 def test_the_sample(tmp_path: Path) -> None:
-    """`model_best.pth.tar`, `images.npy` (bytes, NHWC) and the `logits.npy` that their program gave for them."""
+    """`model_best.pth.tar`, `images.npy` (bytes, NHWC) and `logits.npy`, their program's output for these images."""
     folder = Path(SAMPLE)
     import_checkpoint(folder / "model_best.pth.tar").save(tmp_path / "ours.pt")
     network = load_network(tmp_path / "ours.pt")

@@ -1,4 +1,4 @@
-"""Trained networks to go on with: a name, a run, a checkpoint or a packed file; a head of another size is replaced."""
+"""Trained networks for further training, from a name, run, checkpoint or packed file; the head may be replaced."""
 
 import warnings
 from pathlib import Path
@@ -46,7 +46,7 @@ def answers(model: nn.Module) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", pretrained.names())
 def test_a_shipped_network_can_be_trained_further(name: str) -> None:
-    """The same signs; scores as the packed network's, in training mode nearly."""
+    """The signs are the same, and the scores are those of the packed network, in training mode approximately."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = rbnn.create_model(name, pretrained=True)

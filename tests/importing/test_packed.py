@@ -1,4 +1,4 @@
-"""A packed network turned back into torch answers as before, with the same signs, and packs to the same file."""
+"""A packed network converted back to torch has the same outputs and signs, and packs to the same file."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ SIZE = 8
 
 
 def trained_like(name: str, method: str, **options: object) -> nn.Module:
-    """A network whose batch norms are not as new ones: also some factors are negative."""
+    """A network whose batch norms have non-initial values; some factors are negative."""
     torch.manual_seed(1)
     model = rbnn.create_model(name, method, num_classes=5, image_size=SIZE, **options).eval()
     for norm in model.modules():
@@ -81,7 +81,7 @@ def test_every_latent_weight_can_learn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "method", "said"),
     [
-        ("resnet20", "rbnn", "operation 'layers.0.0.conv1' is different"),  # the same layers, joined otherwise
+        ("resnet20", "rbnn", "operation 'layers.0.0.conv1' is different"),  # the same layers, connected differently
         ("resnet20-bireal", "ir-net", "is different"),  # does not centre
         ("vgg-small", "rbnn", "no float_conv 'features.0'"),
         ("resnet18-cifar", "rbnn", "has different filters"),
@@ -103,7 +103,7 @@ def test_what_cannot_be_undone_is_refused(tmp_path: Path) -> None:
 
 
 def test_signs_that_a_method_cannot_give_are_refused(tmp_path: Path) -> None:
-    """RBNN centres the weights of a filter: they cannot all be positive.  Without centring they can."""
+    """RBNN centres the weights of a filter, so they cannot all be positive.  Without centring they can."""
     model = trained_like("resnet20-bireal", "rbnn", rotation="none", alpha="none")
     graph = packfile.read(packed(model, tmp_path / "net.rbnn"))
     weight = graph.tensors["layers.0.0.conv1.weight"]

@@ -1,4 +1,4 @@
-"""The engine compiled without Python, by CMake and with programs of its own (tests/CMakeLists.txt)."""
+"""The engine compiled with CMake, without Python, together with its test programs (tests/CMakeLists.txt)."""
 
 import os
 import shutil
@@ -13,13 +13,13 @@ EMULATED = {"RBNN_EMULATED_AVX512": str(Path(__file__).with_name("emulated"))}
 
 
 def configure(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    """CMake's answer to the project with these settings."""
+    """Configure the project with these CMake settings."""
     words = [f"-D{name}={value}" for name, value in settings.items()]
     return subprocess.run(["cmake", "-S", ROOT, "-B", folder, *words], capture_output=True, text=True)
 
 
 def build(folder: Path, program: str, **settings: str) -> Path:
-    """One of the programs, made anew unless ``folder`` has it; any warning is an error."""
+    """Build one of the programs unless ``folder`` has it; warnings are errors."""
     if shutil.which("cmake") is None:
         pytest.skip("needs cmake: pip install cmake")
     settings = {"RBNN_PYTHON": "OFF", "RBNN_TESTS": "ON", "CMAKE_COMPILE_WARNING_AS_ERROR": "ON"} | settings

@@ -1,4 +1,4 @@
-"""The engine without Python: under sanitizers here, and the kernels of other machines emulated."""
+"""The engine without Python: under sanitizers, and with the kernels of other machines under emulation."""
 
 import platform
 import shutil
@@ -16,7 +16,7 @@ x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="
 
 
 def compared(*command: str | Path) -> str:
-    """What the comparison program prints when all kernels agree."""
+    """The output of the comparison program if all kernels agree."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "comparisons" in done.stdout
@@ -28,7 +28,7 @@ def test_no_sanitizer_complains(tmp_path: Path) -> None:
 
 
 def avx512() -> dict[str, str]:
-    """How its kernels are compiled: on a machine that has AVX-512 for it, elsewhere in plain C++."""
+    """Compiler flags: with AVX-512 on a machine that has it, otherwise plain C++."""
     native = dict(_core.kernels())["avx512"]
     if not native and not Path("/usr/include/simde/x86/avx512.h").exists():
         pytest.skip("needs AVX-512 or its emulation: apt install libsimde-dev")

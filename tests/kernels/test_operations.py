@@ -1,4 +1,4 @@
-"""Every operation × every instruction set that this machine runs, against the oracle, on odd shapes."""
+"""Every operation × every instruction set of this machine, against the oracle, on odd shapes."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def side(kernel: int, stride: int, padding: int, dilation: int, size: int) -> in
 
 @st.composite
 def windows(draw: st.DrawFn, largest_kernel: int = 11) -> dict[str, list[int]]:
-    """Kernel, stride, padding, dilation and a picture that is large enough, often smaller than its padding."""
+    """Kernel, stride, padding, dilation and an image that is large enough, often smaller than its padding."""
     window: dict[str, list[int]] = {"kernel": [], "stride": [], "padding": [], "dilation": [], "size": []}
     for _ in range(2):
         kernel, dilation = draw(st.integers(1, largest_kernel)), draw(st.integers(1, 3))
@@ -63,7 +63,7 @@ def convolved(window: dict[str, list[int]], channels: int) -> tuple[int, int, in
 
 
 NUMBERS = {"hardtanh": [-0.5, 2.0], "leaky_relu": [0.2], "elu": [0.7], "softplus": [2.0, 5.0], "power": [2.0]}
-"""That activations take."""
+"""The parameters of activations."""
 EXACT_ACTIVATIONS = ("hardtanh", "relu", "relu6", "leaky_relu", "prelu", "hardswish", "abs")
 """The others differ in the last place between libraries."""
 activations = st.sampled_from(sorted(ACTIVATIONS)).flatmap(
@@ -90,7 +90,7 @@ def finish(draw: Any, rng: np.random.Generator, channels: int) -> tuple[dict[str
 
 
 def exact_ends(draw: Any, tensors: Any, attributes: Any, read: Any, written: Any) -> tuple[Any, dict[str, Any]]:
-    """What an exact convolution writes, and the shapes that it reads; takes out what does not go with that."""
+    """The outputs of an exact convolution and the shapes of its inputs; removes incompatible tensors."""
     roles = draw(st.sampled_from([("float",), ("bits",), ("float", "bits")]))
     if "bits" not in roles:
         tensors.pop("level", None)
@@ -147,7 +147,7 @@ def test_binary_conv_by_threshold(kernels: str, data: st.DataObject) -> None:
 
 @every_kernel
 def test_binary_conv_of_more_taps_than_sixteen_bits_count(kernels: str) -> None:
-    """Byte and 16-bit counters are emptied in time: all signs differ, so every counter runs full."""
+    """Byte and 16-bit counters are flushed in time: all signs differ, so every counter reaches its maximum."""
     channels, kernel = 1100, 8
     weight = np.zeros((3, kernel, kernel, (channels + 7) // 8), np.uint8)
     graph = one_operation(
@@ -187,7 +187,7 @@ def test_float_conv(kernels: str, data: st.DataObject) -> None:
 @often
 @given(data=st.data())
 def test_int8_conv(kernels: str, data: st.DataObject) -> None:
-    """Whole numbers, so exact; half of the networks have the extreme weights −128 and 127 alone."""
+    """Integers are exact; half of the networks have only the extreme weights −128 and 127."""
     window = data.draw(windows())
     channels, outputs = data.draw(st.integers(1, 20)), data.draw(channel_counts)
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
@@ -204,7 +204,7 @@ def test_int8_conv(kernels: str, data: st.DataObject) -> None:
 
 @every_kernel
 def test_int8_conv_of_the_largest_sums(kernels: str) -> None:
-    """255 · −128 in every tap, 2¹⁶ of them: the sum fits 32 bits, and no pair of products is clipped."""
+    """255 · −128 in each of 2¹⁶ taps: the sum fits into 32 bits, and no pair of products saturates."""
     channels, kernel = 1 << 10, 8
     tensors = {"weight": np.full((3, kernel, kernel, channels), -128, np.int8)}
     graph = one_operation(
@@ -234,7 +234,7 @@ def test_four_rows_at_a_time(kernels: str, kind: str, kernel: list[int], stride:
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("picture", ["zeros", "large", "small", "stripes"])
 def test_four_rows_keep_to_themselves(kernels: str, picture: str, stride: int) -> None:
-    """Each is as exact as what its own window sees, whatever the other three see: 0 where that is nothing but zeros."""
+    """The error of each row depends only on its own window, not on the other three: 0 if that contains only zeros."""
     rng, side = np.random.default_rng(0), 40
     weight = rng.normal(size=(20, 7, 7, 3)).astype(np.float32)
     attributes = {"kernel": [7, 7], "stride": [stride, stride], "padding": [3, 3]}
@@ -256,7 +256,7 @@ def test_four_rows_keep_to_themselves(kernels: str, picture: str, stride: int) -
 @every_kernel
 @pytest.mark.parametrize("weight", [-128, 127])
 def test_four_rows_of_the_largest_sums(kernels: str, weight: int) -> None:
-    """512 taps are the most that are taken by fours: 120 times their sum fits 32 bits."""
+    """Up to 512 taps are computed four rows at a time: 120 times their sum fits into 32 bits."""
     window = {"kernel": [16, 8], "stride": [1, 1], "padding": [3, 3], "dilation": [1, 1]}
     shape = convolved({**window, "size": [32, 32]}, 3)
     tensors = {"weight": np.full((3, 16, 8, 4), weight, np.int8)}
@@ -273,7 +273,7 @@ def test_four_rows_of_the_largest_sums(kernels: str, weight: int) -> None:
 def test_quantize(kernels: str, data: st.DataObject) -> None:
     shape = (data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 40)))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
-    # Halves are common: of two whole numbers as near, the even one.
+    # Ties are common and round to the even integer.
     tensors = {"scale": rng.integers(1, 200, shape[2]) / 2, "shift": rng.integers(0, 512, shape[2]) / 2}
     tensors = {role: values.astype(np.float32) for role, values in tensors.items()}
     graph = one_operation("quantize", {"x": shape}, {"bytes": shape}, tensors, {})
@@ -417,7 +417,7 @@ def test_resize(kernels: str, data: st.DataObject) -> None:
 
 @every_kernel
 def test_a_softmax_of_large_numbers(kernels: str) -> None:
-    """exp(1000) is no double; the largest is subtracted before."""
+    """exp(1000) overflows a double, so the largest value is subtracted first."""
     graph = one_operation("softmax", {"x": (1, 1, 3)}, {"float": (1, 1, 3)}, {}, {"over": "c"})
     image = np.float32([1000, 1000, -1000]).reshape(1, 3, 1, 1)
     assert Session(graph, kernels=kernels)(image).tolist() == [[0.5, 0.5, 0.0]]
@@ -425,7 +425,7 @@ def test_a_softmax_of_large_numbers(kernels: str) -> None:
 
 @every_kernel
 def test_a_picture_of_one_colour_is_standard(kernels: str) -> None:
-    """Its variance is 0, and so is every value."""
+    """The variance is 0, and so is every output."""
     graph = one_operation("standardize", {"x": (3, 3, 2)}, {"float": (3, 3, 2)}, {}, {"over": "hwc", "eps": 1e-5})
     image = np.full((1, 18, 1, 1), 0.1, np.float32)
     np.testing.assert_allclose(Session(graph, kernels=kernels)(image), 0, atol=1e-10)
@@ -452,7 +452,7 @@ def test_a_quotient_that_no_float_holds_is_refused(kernels: str) -> None:
 @pytest.mark.parametrize(("kind", "attributes"), [("mean", {"over": "hw"}), ("adaptive_avg_pool", {"size": [1, 1]}),
                                                   ("avg_pool", {"kernel": [255, 255]})])  # fmt: skip
 def test_averages_of_many_values(kernels: str, kind: str, attributes: dict[str, Any]) -> None:
-    """The nearest float, however many there are: added up in float32 0.1 becomes 0.10005 at 224 × 224."""
+    """The mean is the nearest float for any number of values; summed in float32, 0.1 becomes 0.10005 at 224 × 224."""
     rng, side = np.random.default_rng(0), 255
     graph = Graph(
         Input("image"), "y", {"image": Buffer("float", (side, side, 3)), "y": Buffer("float", (1, 1, 3))},

@@ -1,4 +1,4 @@
-"""What tests of methods share: numbers in float64, and formulas written without rbnn."""
+"""What the tests of methods share: numbers in float64, and formulas without rbnn."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from rbnn.functional import as_tensor
 from rbnn.methods import create_method
 
 SHAPES = [(3, 5, 3, 2), (5, 7), (2, 1, 1, 1), (1, 3, 1, 3)]
-"""Of weights: convolutions and linear layers, odd on purpose."""
+"""Shapes of weights of convolutions and linear layers, deliberately odd."""
 
 Array = np.ndarray
 
 
 def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> Array:
-    """Some beyond ±1, and one exact zero."""
+    """Random values, some beyond ±1, and one exact zero."""
     values = np.random.default_rng(seed).standard_normal(shape) * scale
     values.flat[0] = 0.0
     return values

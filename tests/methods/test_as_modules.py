@@ -1,4 +1,4 @@
-"""What a user of torch expects of any module, for a network of every method."""
+"""What torch users expect of any module, for a network of every method."""
 
 import copy
 import io
@@ -23,7 +23,7 @@ every_method = pytest.mark.parametrize("name", METHODS)
 
 
 def network(name: str, options: dict[str, Any] | None = None, seed: int = 0) -> nn.Sequential:
-    """Channels in eights, so that convolutions may be computed in bits, and one that cannot."""
+    """Channels in multiples of eight, so that convolutions can be computed with bits, and one that cannot."""
     torch.manual_seed(seed)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Hardtanh(), nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16),
@@ -64,7 +64,7 @@ def answers(model: nn.Module) -> Tensor:
 @every_variant
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
 def test_autocast_trains(name: str, options: dict[str, Any], kind: torch.dtype) -> None:
-    """Binary layers in float32, whatever comes to them; the others in the lower precision."""
+    """Binary layers compute in float32, whatever their input; the others in the lower precision."""
     model = network(name, options)
     seen: dict[str, set[torch.dtype]] = {}
     for part, module in model.named_children():
@@ -72,7 +72,7 @@ def test_autocast_trains(name: str, options: dict[str, Any], kind: torch.dtype) 
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     scaler = torch.amp.GradScaler("cpu", enabled=kind == torch.float16)
     losses = []
-    with torch.autocast("cpu", kind):  # the whole loop: that the schedule stands in it must not matter either
+    with torch.autocast("cpu", kind):  # the whole loop; the schedule in it must not matter either
         schedule = rbnn.BinarySchedule(model, optimizer, 4)
         for step in range(4):
             schedule.step(step)
@@ -165,7 +165,7 @@ def test_a_network_is_made_on_the_device_of_its_weights_and_moves(name: str) -> 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "rbnn"])
 def test_the_state_of_another_method_is_refused(name: str) -> None:
-    """Also where the names of the tensors would fit."""
+    """Even if the names of the tensors would match."""
     given, taken = network("rbnn"), network(name)
     with pytest.raises(
         RuntimeError, match=rf"3.method._extra_state \(saved with method = 'rbnn', .* '{re.escape(name)}'"

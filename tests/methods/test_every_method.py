@@ -1,4 +1,4 @@
-"""What holds for every registered method, whatever it is."""
+"""Properties of every registered method."""
 
 import copy
 import warnings
@@ -41,8 +41,8 @@ def digits(count: int) -> tuple[Tensor, Tensor]:
 
 
 def network(name: str, options: dict[str, Any]) -> nn.Module:
-    """ResNet-20 of which only the binary layers learn.  Stem, head and batch norms are frozen; the gammas of the blocks
-    are small, so that a flipped sign does not shake the whole network."""
+    """ResNet-20 in which only the binary layers learn.  Stem, head and batch norms are frozen; the gammas of the blocks
+    are small, so that a flipped sign has little effect on the whole network."""
     model = rbnn.create_model("resnet20-bireal", name, in_channels=1, image_size=8, **options)
     for part, module in model.named_modules():
         if isinstance(module, nn.BatchNorm2d) and part.startswith("layers."):
@@ -72,7 +72,7 @@ def train(
 @every_method
 @pytest.mark.parametrize("structure", ["resnet20", "resnet20-bireal"])
 def test_a_network_starts_with_inputs_that_the_method_can_tell_apart(name: str, structure: str) -> None:
-    """Gammas of 1e-8 make inputs that signs tell apart, but no threshold at ½ does."""
+    """With gammas of 1e-8, signs distinguish inputs, but a threshold at ½ does not."""
     model = rbnn.create_model(structure, name, in_channels=1, image_size=8)
     seen: list[Tensor] = []
     for _, layer in binary_layers(model):
@@ -187,7 +187,7 @@ def test_constant_weights_and_inputs_give_no_nan(
 
 @every_method
 def test_evaluation_depends_on_the_state_alone(name: str) -> None:
-    """No batch statistics: a picture's answer is the same alone and among others."""
+    """No batch statistics: an image's output is the same alone and in a batch."""
     layer = BinaryConv2d(8, 4, 3, method=name).eval()
     x = torch.randn(5, 8, 6, 6) * torch.arange(1, 6)[:, None, None, None]
     whole = layer(x)

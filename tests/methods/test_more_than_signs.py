@@ -1,4 +1,4 @@
-"""Methods whose values are more than signs times a scale, against their formulas: DoReFa, ABC-Net, DSQ."""
+"""Methods whose values are not just signs times a scale, against their formulas: DoReFa, ABC-Net, DSQ."""
 
 from math import log
 
@@ -48,7 +48,7 @@ def test_dorefa_gradient_bits(bits: int) -> None:
     steps = 2**bits - 1
     dorefa = made("dorefa", numbers(2, 8), gradient_bits=bits)
     g = numbers(3, 4, 5, 2, scale=1e-3)
-    g[1] *= 50  # each picture has a range of its own
+    g[1] *= 50  # each image has its own range
     g[2] = 0
     many = []
     for _ in range(300):
@@ -64,7 +64,7 @@ def test_dorefa_gradient_bits(bits: int) -> None:
         np.testing.assert_allclose(levels, np.round(levels), atol=1e-9)
         assert levels.min() >= -1e-9
         assert levels.max() <= steps + 1e-9
-        # Without bias, to four standard errors; the noise is one step wide.  At the ends it is clipped on one side.
+        # Unbiased, to four standard errors; the noise is one step wide.  At the ends it is clipped on one side.
         inner = np.abs(g[picture]) < largest * (1 - 1 / steps) if steps > 1 else np.zeros(g[picture].shape, bool)
         error = np.abs(np.mean(many, 0)[picture] - g[picture])[inner]
         assert (error < 4 * 2 * largest / steps / 2 / np.sqrt(300)).all()

@@ -1,4 +1,4 @@
-"""A state knows what its layer was made with."""
+"""A state dict records the method and options of its layers."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(("name", "option"), SAME_TENSORS)
 def test_other_options_are_refused(name: str, option: str) -> None:
-    """Also those that change no tensor's shape, where nobody else would notice."""
+    """Also options that change no tensor's shape, which nothing else would detect."""
     default = method_options(name)[option]
     value = {"until": 0.5, "rotate_until": 0.5, "beta_start": 0.5, "activation_bits": 2, "gradient_bits": 8}.get(
         option, OTHER[type(default)](default)
@@ -83,7 +83,7 @@ def test_states_from_before_options_were_recorded_still_load(name: str, options:
 
 
 def test_what_only_one_of_the_two_knows_is_not_compared() -> None:
-    """An option of a later version, or of an earlier one."""
+    """An option of a later or an earlier version."""
     layer = BinaryLinear(9, 8)
     text = json.loads(layer.method.get_extra_state().numpy().tobytes())
     text["options"]["of_tomorrow"] = 1
@@ -143,7 +143,7 @@ def test_a_method_shows_its_options() -> None:
 
 
 def test_a_start_from_other_options_is_no_loading() -> None:
-    """Rotations and scales are taken over wherever they fit, whatever the options."""
+    """Rotations and scales are kept wherever they fit, whatever the options."""
     before, method = create_method("rbnn", W), create_method("rbnn", W + 1, cycles=7)
     assert method.continue_from(before)
     assert torch.equal(method.get_buffer("R1"), before.get_buffer("R1"))

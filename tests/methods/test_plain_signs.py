@@ -144,7 +144,7 @@ def test_ir_net(shape: tuple[int, ...], progress: float) -> None:
     net = made("ir-net", w, progress)
     assert_activation(net, "ede", progress, low=-3.0)
     n = w[0].size
-    if n == 1:  # a filter of one value has no deviation: its sign counts, and nothing can move it
+    if n == 1:  # a filter of one value has no deviation: its sign is used, and its gradient is 0
         assert_weight(net, w, signs(w), 0 * w, g)
         return
     flat, gradient = w.reshape(len(w), n), g.reshape(len(w), n)

@@ -1,4 +1,4 @@
-"""RAD: plain signs, and the loss on what comes out of batch norm."""
+"""RAD: plain signs, and the penalty on the outputs of batch norms."""
 
 import copy
 
@@ -23,7 +23,7 @@ def test_signs_by_identity_and_a_clamp(shape: tuple[int, ...]) -> None:
     latent = torch.from_numpy(3 * w)
     rad.after_step(latent)
     np.testing.assert_array_equal(latent, np.clip(3 * w, -1, 1))
-    assert rad.penalty(latent) is None  # it is in no network yet
+    assert rad.penalty(latent) is None  # it is not part of a network yet
 
 
 def loss_by_loops(x: np.ndarray) -> float:
@@ -56,7 +56,7 @@ def test_the_loss_and_its_gradient(shape: tuple[int, ...]) -> None:
 
 
 class Residual(nn.Module):
-    """Two binary layers with batch norms behind them (a pool before one), one without."""
+    """Two binary layers followed by batch norms (one after a pool), and one without."""
 
     def __init__(self, **options: float) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def test_it_is_off_at_the_end_and_outside_training() -> None:
     optimizer.step()
     model(X).sum().backward()
     with pytest.raises(ConfigError, match=r"rbnn\.penalty"):
-        optimizer.step()  # this time without having been asked for
+        optimizer.step()  # this time without being requested
     schedule.step(2)
     model(X)
     assert rbnn.penalty(model) == 0.0

@@ -58,7 +58,7 @@ def test_forward_and_gradients_of_every_granularity(rotation: str, alpha: str, g
     signs = np.where(expected > 0, 1.0, -1.0)
     np.testing.assert_allclose(out.detach(), signs * scale[:, None, None, None], rtol=1e-12)
 
-    # Backward: σ = scale·g·F'(w̃), then through w̃, by torch's own autograd of the explicit formula.
+    # Backward: σ = scale·g·F'(w̃), then through w̃ by autograd of the explicit formula.
     g = layer_weight(6, 4, 3, 3, seed=9)
     out.backward(g)
     t = 10**-0.5
@@ -222,7 +222,7 @@ HALVES = [e / 2 for e in range(8)]
         (0.5, HALVES, [0, 1]),
         (0.0, HALVES, [0]),
         (0.0, [2, 3], [2]),  # a schedule that starts late still rotates once
-        (1.0, [3, 4], [3]),  # the end of the training is no epoch
+        (1.0, [3, 4], [3]),  # the end of the training is not an epoch
     ],
 )
 def test_when_it_rotates(until: float, steps: list[float], expected: list[float]) -> None:

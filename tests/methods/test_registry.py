@@ -1,4 +1,4 @@
-"""Methods by name: what is wrong is said, with the nearest name."""
+"""Methods by name: errors suggest the nearest name."""
 
 from typing import Any
 
@@ -149,13 +149,13 @@ def test_a_method_of_ones_own_has_no_paper(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_defaults_are_what_the_papers_and_their_authors_do() -> None:
-    """Where earlier versions of this library had something else."""
+    """Names that differed in earlier versions of this library."""
     assert method_options("rbnn")["rotate_until"] == 1.0
     assert method_options("xnor-net")["gradient"] == "release"
 
 
 def test_a_method_that_calls_its_measures_figures_still_logs_them() -> None:
-    """As docs/extending.md once said."""
+    """As an earlier docs/extending.md described it."""
 
     class Earlier(BNN):
         def figures(self) -> dict[str, float]:

@@ -20,7 +20,7 @@ def test_forward_and_exact_gradient(shape: tuple[int, ...], gradient_of: str) ->
     flat, gradient = w.reshape(len(w), -1), g.reshape(len(w), -1)
     alpha = np.abs(flat).mean(1, keepdims=True)
     signs = np.where(flat > 0, 1.0, -1.0)
-    # dα/dw_j = sign(w_j)/n, where |·| has derivative 0 at 0.
+    # dα/dw_j = sign(w_j)/n, with derivative 0 of |·| at 0.
     through_alpha = np.sign(flat) / flat.shape[1] * (gradient * signs).sum(1, keepdims=True)
     expected = alpha * gradient * (np.abs(flat) <= 1) + through_alpha
     if gradient_of == "sgd":
@@ -77,7 +77,7 @@ def test_the_papers_gradient(shape: tuple[int, ...]) -> None:
     alpha = filter_means(w)
     gradient = g * (1 / w[0].size + alpha * (np.abs(w) <= 1))
     assert_weight(made("xnor-net", w, gradient="paper"), w, alpha * signs(w), gradient, g)
-    # The authors' code multiplies it, with SGD, by n and by what centring leaves of it; that is the default.
+    # With SGD the authors' code multiplies it by n and by what centring leaves of it; that is the default.
     factor = w[0].size * (1 - 1 / w.shape[1] if w.shape[1] > 1 else 1)
     assert_weight(made("xnor-net", w), w, alpha * signs(w), factor * gradient, g)
 
@@ -87,7 +87,7 @@ def test_the_papers_gradient(shape: tuple[int, ...]) -> None:
 )
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_k_map(stride: Any, padding: Any, dilation: Any, groups: int, bias: bool) -> None:
-    """K by loops: mean|x| over the taps of the kernel, those outside the picture counting as 0."""
+    """K by loops: mean|x| over the taps of the kernel; taps outside the image count as 0."""
     shape: tuple[Any, ...] = (12, 6, (3, 2), stride, padding, dilation, groups, bias)
     plain = BinaryConv2d(*shape, method="xnor-net", dtype=torch.float64).eval()
     mapped = BinaryConv2d(*shape, method="xnor-net", options={"k_map": True}, dtype=torch.float64).eval()

@@ -1,4 +1,4 @@
-"""XNOR-Net++: four shapes of Γ against explicit sums, and pictures of the wrong size."""
+"""XNOR-Net++: four shapes of Γ against explicit sums, and images of the wrong size."""
 
 import copy
 from typing import Any
@@ -103,7 +103,7 @@ def test_parameters_that_an_optimizer_cannot_hold_are_refused(case: int) -> None
 
 @pytest.mark.parametrize("case", [2, 3, 4])
 def test_the_example_may_be_a_forward_in_train_mode(case: int) -> None:
-    """It is no training yet: nothing is warned of, and the schedule can be made afterwards."""
+    """This is not training yet: there is no warning, and the schedule can be created afterwards."""
     layer = layer_of(case)
     assert layer.training
     x = torch.randn(1, 5, 7, 6, dtype=torch.float64)

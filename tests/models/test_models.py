@@ -1,4 +1,4 @@
-"""Every registered network, by every method: what it is made of, counted by hand from the architecture."""
+"""Every registered network with every method: its parts, counted by hand from the architecture."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ METHODS = ["rbnn", "xnor-net", "float"]
 
 @dataclass(frozen=True)
 class Facts:
-    """What the architecture says of a network with 3 input channels."""
+    """The expected counts of a network with 3 input channels."""
 
     classes: int
     binary: int  # weights in binary layers
@@ -137,7 +137,7 @@ def test_network(name: str, method: str) -> None:
         assert count([layer.weight for layer in binary]) == facts.binary
     assert count(list(model.parameters())) - own == facts.binary + facts.rest
 
-    # Which layers are binary.
+    # Binary layers.
     floats = [n for n, m in model.named_modules() if type(m) is nn.Conv2d]
     convolutions = [n for n, m in model.named_modules() if isinstance(m, nn.Conv2d)]
     if method != "float":
@@ -148,10 +148,10 @@ def test_network(name: str, method: str) -> None:
     assert any(isinstance(m, activation) for m in model.modules())
     assert not any(isinstance(m, other) for m in model.modules())
 
-    # How it starts.
+    # Initial values.
     for norm_name, norm in model.named_modules():
         if isinstance(norm, nn.BatchNorm2d):
-            in_branch = re.fullmatch(r"layers\.\d+\.\d+\.bn[12]", norm_name)  # not the stem's, not a shortcut's
+            in_branch = re.fullmatch(r"layers\.\d+\.\d+\.bn[12]", norm_name)  # not those of the stem or a shortcut
             expected = 1e-8 if facts.tiny_gammas and in_branch and method != "float" else 1.0
             assert torch.equal(norm.weight.detach(), torch.full_like(norm.weight, expected)), norm_name
     assert all(m.weight.eq(1).all() for m in model.modules() if isinstance(m, nn.BatchNorm1d))
@@ -160,7 +160,7 @@ def test_network(name: str, method: str) -> None:
     for layer in binary if method == "rbnn" else []:
         torch.testing.assert_close(layer.method.scale.detach(), layer.weight.detach().abs().flatten(1).mean(1))
 
-    # What it computes.
+    # Outputs.
     seen: list[torch.Size] = []
     trunk = model.features if name == "vgg-small" else model.layers
     assert isinstance(trunk, nn.Module)
@@ -372,5 +372,5 @@ def test_every_parameter_gets_a_gradient(name: str, method: str) -> None:
     rbnn.BinarySchedule(model, optimizer, epochs=2).step(0)
     F.cross_entropy(model(torch.randn(8, 3, 32, 32)), torch.arange(8)).backward()
     silent = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    # β starts where the sine is flat: its gradient is there, and tiny.
+    # β starts where the sine is flat: it has a gradient, but a tiny one.
     assert [n for n in silent if not n.endswith("beta")] == []

@@ -1,4 +1,4 @@
-"""Every notebook of notebooks/ runs from top to bottom, at small size, and stays small itself."""
+"""Every notebook in notebooks/ runs from top to bottom at small size, and its file is small."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def test_they_are_found() -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_is_small_and_whole(path: Path) -> None:
-    """With outputs, from a run without an error, and nothing in it of the machine that ran it."""
+    """It has outputs of a run without errors, and nothing in it identifies the machine that ran it."""
     import nbformat
 
     assert path.stat().st_size < LARGEST
@@ -42,7 +42,7 @@ def test_it_is_small_and_whole(path: Path) -> None:
 @pytest.mark.skipif(not (find_spec("nbclient") and find_spec("ipykernel")), reason="needs nbclient and ipykernel")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path) -> None:
-    """In a process of its own, which has no warnings to turn into errors but ours."""
+    """In a separate process, in which only our own warnings are errors."""
     import nbformat
 
     environment = os.environ | {

@@ -1,4 +1,4 @@
-"""The packed file: what is written is read, and nothing else is."""
+"""The packed file: what is written can be read, and invalid files are rejected."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_writing_leaves_one_file_the_same_for_the_same_network(tmp_path: Path) -
 
 
 def test_a_file_of_the_first_version_still_loads() -> None:
-    """Written when there was no other version."""
+    """A file of version 1."""
     same(packfile.read(Path(__file__).parent / "version_1.rbnn"), small_network())
 
 
@@ -224,7 +224,7 @@ def test_numbers_that_are_not_finite_are_refused(packed: Path, value: float) -> 
 
 
 def with_graph(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, str], Any], None]:
-    """A ``change`` of `rewrite` to the graph alone."""
+    """A ``change`` for `rewrite` that affects only the graph."""
 
     def rewritten(parts: dict[str, str], tensors: Any) -> None:
         graph = json.loads(parts["graph"])
@@ -331,7 +331,7 @@ def test_answers_that_are_none(graph: Graph, words: str) -> None:
 
 
 def test_names_of_tensors_are_found_in_linear_time() -> None:
-    """One name for all operations: trying each number from 2 on took minutes, before the work was judged."""
+    """All operations have the same name; making it unique by trying every number used to take minutes."""
     count = 20_000
     buffers = {"image": Buffer("float", (1, 1, 1))} | {f"x{i}": Buffer("float", (1, 1, 1)) for i in range(count)}
     values = np.zeros((count, 1, 1, 1), np.float32)

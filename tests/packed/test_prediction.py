@@ -1,4 +1,4 @@
-"""``Session.predict``: whatever form a picture has, the classes are those of the file's own contract."""
+"""``Session.predict``: an image in any form is prepared and classified as the file specifies."""
 
 import io
 import pickle
@@ -29,7 +29,7 @@ def pixels() -> np.ndarray:
 
 
 def by_hand(pixels: np.ndarray) -> np.ndarray:
-    """Probabilities by the oracle, in double."""
+    """Probabilities from the oracle, in double."""
     graph = small_network()
     images = ((pixels / 255 - graph.input.mean) / graph.input.std).transpose(2, 0, 1)[None]
     logits = oracle.run(graph, images.astype(np.float32))[0].astype(np.float64)

@@ -1,4 +1,4 @@
-"""The networks that come with rbnn: each has its card, loads, and is as good as the card says."""
+"""The pretrained networks: each has a card, loads, and has the accuracy that the card states."""
 
 from pathlib import Path
 

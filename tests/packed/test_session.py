@@ -1,4 +1,4 @@
-"""Sessions: the whole network against the oracle, threads, and what users get wrong."""
+"""Sessions: the whole network against the oracle, threads, and user errors."""
 
 import gc
 import subprocess
@@ -48,7 +48,7 @@ def test_answers_are_freed_when_nobody_has_them() -> None:
     try:
         for _ in range(10):
             session(images(1))
-        # Objects that refer to each other, and with them the memory of answers: a leak has several per call.
+        # Reference cycles would keep the memory of outputs alive; a leak has several per call.
         assert gc.collect() < 10
     finally:
         gc.enable()
@@ -143,7 +143,7 @@ def test_a_profile_of_what_has_no_answer(value: float) -> None:
 
 @pytest.mark.parametrize("graph", [small_network(), picture_network()], ids=["floats", "bytes"])
 def test_an_answer_is_what_an_operation_has_written(graph: Graph) -> None:
-    """A picture that enters as bytes never reaches the input's buffer: another call's picture is there."""
+    """An image passed as bytes never reaches the input's buffer, which still holds another call's image."""
     graph = replace(graph, output=graph.input.buffer, input=replace(graph.input, classes=()))
     with pytest.raises(PackError, match="not a float buffer that some operation writes"):
         Session(graph)
@@ -153,7 +153,7 @@ def test_an_answer_is_what_an_operation_has_written(graph: Graph) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_output_that_no_kind_of_operation_writes_is_refused(kind: str) -> None:
-    """By the engine itself: nobody would fill its buffer."""
+    """The engine itself raises the error, because nothing would fill its buffer."""
     networks = [small_network(), picture_network(), *seeds()]
     graph, at = next((graph, at) for graph in networks for at, each in enumerate(graph.operations) if each.kind == kind)
     operation = graph.operations[at]
@@ -194,8 +194,8 @@ def test_a_trace_takes_given_values_in_place_of_computed_ones() -> None:
 
 
 def shortcuts(residuals: list[str]) -> Graph:
-    """A sum for each residual, the image or a sum before: a convolution of signs is added to it.  The last operation
-    reads the last sum twice: all channels of a pixel for each of its own, and as its residual."""
+    """One sum per residual: a convolution of signs is added to the image or to an earlier sum.  The last operation
+    reads the last sum twice: as its input and as its residual."""
     rng, shape = np.random.default_rng(3), (9, 9, 70)
     buffers, operations = {"image": Buffer("float", shape)}, []
     values = "image"

@@ -1,4 +1,4 @@
-"""What a session refuses: arrays that are none, too much work, values that no float holds; and Ctrl-C."""
+"""What a session rejects: invalid arrays, too much work, overflow; and Ctrl-C."""
 
 import os
 import signal
@@ -86,7 +86,7 @@ def test_kernels_are_named_by_words() -> None:
 
 
 def overflowing(activation: list[Any], spread: float = 3e37) -> Graph:
-    """Sums of up to 576 products, half of them negative: some are infinite, or no number, before the activation."""
+    """Sums of up to 576 products, half of them negative: some are infinite or NaN before the activation."""
     rng, shape = np.random.default_rng(0), (8, 8, 64)
     weight = (spread * np.sign(rng.normal(size=(64, 3, 3, 64)))).astype(np.float32)
     buffers = {"image": Buffer("float", shape), "y": Buffer("float", shape)}
@@ -99,7 +99,7 @@ def overflowing(activation: list[Any], spread: float = 3e37) -> Graph:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("activation", [["hardtanh", -1.0, 1.0], ["sigmoid"], ["relu6"]], ids=lambda a: a[0])
 def test_what_no_float_holds_is_no_answer(kernels: str, threads: int, activation: list[Any]) -> None:
-    """Also where an activation would hide it: each instruction set would make something else of it."""
+    """Also if an activation would hide it, because each instruction set would give a different result."""
     graph = overflowing(activation)
     pictures = 10 * np.random.default_rng(1).normal(size=(3, 64, 8, 8)).astype(np.float32)
     for count in (1, 3):
@@ -114,7 +114,7 @@ def test_what_no_float_holds_is_no_answer(kernels: str, threads: int, activation
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("activation", [["sigmoid"], ["leaky_relu", 100.0], ["prelu"]], ids=lambda a: a[0])
 def test_large_values_that_an_activation_keeps_are_answered(kernels: str, activation: list[Any]) -> None:
-    """Nothing is called too large that nobody computes: exp of a large number, the slope times what is above 0."""
+    """Unused values do not count as overflow: exp of a large number, or the slope times a positive value."""
     shape = (1, 1, 67)
     tensors = {"slope": np.full(67, 100, np.float32)} if activation == ["prelu"] else {}
     operations = [
@@ -127,7 +127,7 @@ def test_large_values_that_an_activation_keeps_are_answered(kernels: str, activa
 
 
 def slow_network(kernel: int = 255) -> Graph:
-    """A few hundred bytes in a file, 10¹² multiply-adds."""
+    """A file of a few hundred bytes that needs 10¹² multiply-adds."""
     side = 2048
     weight = np.ones((1, kernel, kernel, 1), np.int8)
     buffers = {"image": Buffer("float", (side, side, 1)), "y": Buffer("float", (side, side, 1))}
@@ -203,7 +203,7 @@ def test_large_answers_are_judged_before_there_is_room_for_them() -> None:
 
 
 def test_more_threads_than_the_system_allows() -> None:
-    """Under a limit of memory a thousand threads, or a thousand arenas, cannot be had: fewer do the work."""
+    """With limited memory a thousand threads or arenas cannot be created; fewer do the work."""
     code = """
 import resource
 import numpy as np
@@ -226,7 +226,7 @@ assert np.array_equal(*answers)
 
 
 def test_images_at_once_have_room_together() -> None:
-    """Each needs 3 GB here, and each thread would take as much.  No memory is touched: the images are refused first."""
+    """Each image needs 3 GB, and so would each thread.  The images are rejected before memory is allocated."""
     code = """
 import resource
 import numpy as np
@@ -257,7 +257,7 @@ except Exception as error:
 
 
 def test_tables_of_sizes_are_limited() -> None:
-    """A file of some kilobytes must not make the engine keep gigabytes of rows to be mixed."""
+    """A file of a few kilobytes must not make the engine store gigabytes of interpolation rows."""
     buffers = {"image": Buffer("float", (1, 1, 1))} | {f"{i}": Buffer("float", (1 << 14, 1, 1)) for i in range(500)}
     resized = [
         Operation("resize", f"{i}", {"x": "image"}, {"float": f"{i}"}, {}, {"size": [1 << 14, 1], "mode": "bilinear"})

@@ -1,4 +1,4 @@
-"""Pictures of other sizes: what a file may say of them, plans that a session keeps, limits that count for each size."""
+"""Images of other sizes: what a file may declare, the plans that a session keeps, and the limits for each size."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ from rbnn.packed.sizes import Free, in_words, strides
 
 
 def free_network() -> Graph:
-    """Bits, pools, a mean and classes, and beside them a map that is resized to the picture's size and cut."""
+    """Bits, pools, a mean and classes, and also a map that is resized to the image's size and sliced."""
     graph = small_network()
     up = Operation(
         "resize", "up", {"x": "e"}, {"float": "up"}, {}, {"size": [8, 8], "mode": "bilinear"},
@@ -68,7 +68,7 @@ def test_strides_and_sizes_in_words() -> None:
 
 
 def test_strides_beyond_any_image() -> None:
-    """Their product would have more digits than Python writes."""
+    """Their product would have more digits than Python prints."""
     buffers = {"image": Buffer("float", (1, 256, 1)), "up": Buffer("float", (1, 1, 1))}
     operations, last = [], "image"
     for i in range(2000):

@@ -1,4 +1,4 @@
-"""Networks with batch norms that an export must get right: negative, zero and tiny gammas among them."""
+"""Networks with batch norms that are hard to export: negative, zero and tiny gammas."""
 
 from typing import Any
 
@@ -19,11 +19,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rbnn scaled": {"standardise": False, "scaled": True},
     "rbnn ede": {"estimator": "ede"},
 }
-"""Options that change what inference needs, on one network each."""
+"""Options that change what inference needs, each on one network."""
 
 
 def random_norms(model: nn.Module) -> nn.Module:
-    """Statistics and gammas at random; in each norm one gamma 0, one 1e-8, one −1e-8, half of the others negative."""
+    """Random statistics and gammas; each norm has one gamma of 0, one of 1e-8, one of −1e-8, and half are negative."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.normal_(module.weight)
@@ -40,7 +40,7 @@ def network(name: str, method: str, size: int, **options: Any) -> nn.Module:
 
 
 def random_activations(model: nn.Module) -> nn.Module:
-    """Learned slopes and shifts at random, as training leaves them: every second slope is negative."""
+    """Random slopes and shifts, as after training: every second slope is negative."""
     for module in model.modules():
         if isinstance(module, nn.PReLU | RPReLU):
             nn.init.normal_(module.weight, std=0.5)
@@ -51,6 +51,6 @@ def random_activations(model: nn.Module) -> nn.Module:
 
 
 def pictures(count: int, size: int) -> Tensor:
-    """Smooth, as pictures are: noise at a quarter of the size, enlarged, and a little noise."""
+    """Smooth images: noise at a quarter of the size, enlarged, plus a little noise."""
     coarse = nn.functional.interpolate(torch.randn(count, 3, max(size // 4, 1), max(size // 4, 1)), size=(size, size))
     return coarse + 0.3 * torch.randn(count, 3, size, size)

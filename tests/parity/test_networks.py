@@ -15,7 +15,7 @@ from rbnn.packed.session import Session
 
 
 def parity(path: Path, name: str, method: str, size: int, count: int, **options: Any) -> ExportReport:
-    """Exports, which compares every operation, and compares the answers of the file."""
+    """Export, which compares every operation, and compare the outputs of the file."""
     model, images = network(name, method, size, **options), pictures(count, size)
     report = rbnn.export(model, path, images)
     binary = sum(isinstance(module, rbnn.BinaryConv2d) for module in model.modules())
@@ -31,7 +31,7 @@ def parity(path: Path, name: str, method: str, size: int, count: int, **options:
 
 
 SIZES = {"resnet20": 32, "resnet20-bireal": 32, "resnet18-cifar": 16, "vgg-small": 16, "resnet18": 64, "resnet34": 64}
-"""Smaller than the networks are meant for where they are wide or deep: the operations are the same."""
+"""Image sizes: wide or deep networks get smaller images than usual; the operations are the same."""
 
 
 def test_every_network_has_its_size() -> None:

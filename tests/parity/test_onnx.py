@@ -18,7 +18,7 @@ both_forms = pytest.mark.parametrize("qonnx", [False, True], ids=["onnx", "qonnx
 
 
 def agree(path: Path, method: str, qonnx: bool, *given: Any, float_layers: str = "float32", **options: Any) -> None:
-    """Writes the file, which compares every operation with the engine, and compares its answers with the oracle."""
+    """Write the file, which compares every operation with the engine, and compare its outputs with the oracle."""
     images = pictures(2, 32)
     model = network("resnet20-bireal", method, 32, **options)
     stem = "int8" if given else "float32"

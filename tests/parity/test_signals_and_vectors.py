@@ -46,7 +46,7 @@ def vector_network() -> nn.Module:
 
 
 def parity(path: Path, model: nn.Module, x: Tensor, method: str, **options: Any) -> None:
-    """Exports, which compares every operation; then compares the file's answers with torch's and the oracle's."""
+    """Export, which compares every operation; then compare the file's outputs with torch's and the oracle's."""
     rbnn.binarize_(model, method, **options)
     show_example(model, x)
     random_norms(model).eval()

@@ -1,4 +1,4 @@
-"""The run that is disturbed, once without."""
+"""The run that the tests interrupt, without interruption."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from short_runs import command
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run of `short_runs.command`, left alone; not to be changed."""
+    """The uninterrupted run of `short_runs.command`; do not modify."""
     out = tmp_path_factory.mktemp("undisturbed") / "run"
     assert code_of(start(command(out), out.with_name("said"))) == 0
     return out

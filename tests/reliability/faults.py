@@ -1,10 +1,10 @@
-"""How faults are counted: how often one of a kind was tried, survived, lost."""
+"""Count faults of each kind: tried, survived, lost."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 Fault = Callable[..., AbstractContextManager[None]]
-"""``with fault("a full disk", times=3):`` around what must hold after so many faults of this kind."""
+"""``with fault("a full disk", times=3):`` around the assertions that must hold after three such faults."""
 
 _COUNTS: dict[str, list[int]] = {}
 """Kind of fault → tried, lost."""
@@ -17,23 +17,23 @@ def counted(kind: str, times: int = 1) -> Iterator[None]:
     row[0] += times
     row[1] += times
     yield
-    row[1] -= times  # reached only when nothing was raised
+    row[1] -= times  # reached only if nothing was raised
 
 
 def counts() -> dict[str, list[int]]:
-    """What was counted in this process."""
+    """The counts of this process."""
     return _COUNTS
 
 
 def add(others: dict[str, list[int]]) -> None:
-    """Count what another process counted."""
+    """Add the counts of another process."""
     for kind, row in others.items():
         own = _COUNTS.setdefault(kind, [0, 0])
         own[:] = [a + b for a, b in zip(own, row, strict=True)]
 
 
 def table() -> list[str]:
-    """The lines of what was counted, none if nothing was."""
+    """The lines of the table, empty if nothing was counted."""
     if not _COUNTS:
         return []
     width = max(map(len, _COUNTS))

@@ -1,6 +1,6 @@
-"""The command line in a process of its own, which gets a signal at a chosen moment.
+"""Run a command in a separate process, which receives a signal at a chosen moment.
 
-Processes are forked from a server that has imported everything: a start takes a tenth of a second.
+Processes are forked from a server that has imported everything, so a start takes a tenth of a second.
 """
 
 import faulthandler
@@ -36,15 +36,15 @@ def start(
     signals: tuple[int, ...] = (),
     whom: str = "itself",
 ) -> BaseProcess:
-    """``rbnn WORDS``.  ``whom`` (itself, or one of its workers) gets the signals the
-    ``count``-th time that it comes to the moment; ``said`` gets what it prints."""
+    """Run ``rbnn WORDS``.  ``whom`` (itself, or one of its workers) receives the signals when it
+    reaches the moment for the ``count``-th time; ``said`` receives its output."""
     process = server().Process(target=run, args=(words, said, moment, count, signals, whom))
     process.start()
     return process
 
 
 def server() -> ForkServerContext:
-    """What processes are forked from."""
+    """The server that processes are forked from."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["rbnn.cli.train", "sklearn.datasets", "torch.utils.tensorboard", "torch._dynamo", "killed_run"]
@@ -103,7 +103,7 @@ def _watch(come: Callable[[str], None]) -> None:
             hook.remove()
 
     def watched_add(self: log.RunLog, entry: dict[str, Any], *more: Any) -> None:
-        with self.path.open("a", encoding="utf-8") as file:  # what a system that crashes may leave of a line
+        with self.path.open("a", encoding="utf-8") as file:  # what a system crash may leave of a line
             line = json.dumps(entry)
             place = file.tell()
             file.write(line[: len(line) // 2])
@@ -134,7 +134,7 @@ def _watch(come: Callable[[str], None]) -> None:
 
 
 def send_to_group(process: BaseProcess, number: int) -> None:
-    """To a run that stops itself, and to its workers: from outside, as a terminal and a queue of jobs do it."""
+    """Send the signals to a stopped run and to its workers from outside, as a terminal or a job scheduler does."""
     assert process.pid is not None
     stat = Path(f"/proc/{process.pid}/stat")
     until = time.monotonic() + 120
@@ -142,7 +142,7 @@ def send_to_group(process: BaseProcess, number: int) -> None:
         assert time.monotonic() < until, "the run did not come to the moment"
         time.sleep(0.05)
     os.killpg(process.pid, number)
-    time.sleep(0.5)  # whoever dies of it is dead before the run goes on
+    time.sleep(0.5)  # a process that dies from it is dead before the run continues
     os.kill(process.pid, signal.SIGCONT)
 
 

@@ -1,4 +1,4 @@
-"""The command line in a process that may use little memory and has no more rights than a file's owner, root or not."""
+"""Run commands in a process with limited memory and, even as root, only the rights of a file's owner."""
 
 import contextlib
 import ctypes
@@ -11,11 +11,11 @@ from pathlib import Path
 from killed_run import code_of, server
 
 MEMORY = 3 << 30
-"""Beyond what the process has mapped at its start."""
+"""Bytes beyond what the process has mapped at its start."""
 
 
 def answers(cases: list[list[str]], folder: Path) -> list[tuple[int, str, str]]:
-    """Exit code, stdout and stderr of each command, one after the other in one process, in ``folder``."""
+    """Run the commands in order in one process, in ``folder``; return exit code, stdout and stderr of each."""
     result = folder / "answers.json"
     process = server().Process(target=_run, args=(cases, folder, result))
     process.start()

@@ -1,4 +1,4 @@
-"""The run that the tests of reliability disturb."""
+"""The run that the reliability tests interrupt."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,6 @@
 """Every command × every kind of bad file: one sentence, exit code 2, nothing written, little memory.
 
-A new command gets a line in COMMANDS; a new kind of trouble a function in TROUBLE.
+A new command needs a line in COMMANDS, a new kind of bad file a function in TROUBLE.
 """
 
 import os
@@ -34,14 +34,14 @@ ODD_NAME = "ein Pfad, mit ü & 漢字"
 
 @dataclass(frozen=True)
 class Command:
-    """Words in which BAD is the file in question; NET, PICTURE and RUN are good ones, OUT is a place to write to."""
+    """Arguments: BAD is the bad file; NET, PICTURE and RUN are good ones; OUT is the output."""
 
     words: list[str]
     takes: str
     """checkpoint, foreign (one of the paper's authors), packed, picture, recipe, table, run/FILE (a file in the run
     directory BAD), tables/FILE (in a run of the tables in BAD) or data/FILE."""
     has_good: bool = True
-    """Whether there is a good file, which is then tried under an odd name."""
+    """Whether a good file exists, which is then also tried under an odd name."""
 
 
 TRAIN = ["--epochs", "1", "--limit", "128", "--batch-size", "64", "--threads", "1", "--out", "OUT"]
@@ -177,15 +177,15 @@ HARMLESS = {
     "predict of a picture": {"huge"},
     "reproduce": {"of another network", "not a number"},
 }
-"""What can be spared: a recipe has defaults, a log begins anew, a run that was not there yet starts, best.pt and
-last.pt stand in for each other, a picture ends where it says, and of a run that is done a table needs the log alone."""
+"""Files that a command can do without: a recipe has defaults, a log is started again, a missing run is started, best.pt
+and last.pt replace each other, an image may have trailing bytes, and a table needs only the log of a finished run."""
 NOT_HERE = {
     "data": {"missing", "a directory", "a loop of links"},
     "report": {"missing", "a directory", "a loop of links"},
     "report, its log": {"missing", "empty", "truncated", "a loop of links"},
     "reproduce": {"missing", "a loop of links"},
 }
-"""Then the command would fetch the files, or train anew, or do its work without this one, which takes long."""
+"""Cases in which the command would download files, train again, or do its work without this file, which takes long."""
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def good(undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 def fill_tables(out: Path, run: Path) -> None:
-    """What REPRODUCE leaves in a directory; the weights are those of ``run``, which has as many epochs."""
+    """The directory that REPRODUCE writes; the weights are those of ``run``, which has the same number of epochs."""
     table = find_table("ablation")
     budget = make_budget(table, out, name="digits", epochs=EPOCHS, batch_size=0, accumulate=1, limit=128)
     planned = plan(table, (0,), budget, {}, out=out, data_dir=Path("data"))
@@ -218,7 +218,7 @@ def fill_tables(out: Path, run: Path) -> None:
 
 
 def prepare(name: str, trouble: str, good: dict[str, Path], folder: Path) -> tuple[list[str], Path] | None:
-    """The words of the command and the file that is bad, or None where that cannot be."""
+    """The arguments of the command and the bad file, or None if the combination is impossible."""
     entry = COMMANDS[name]
     kind, _, inside = entry.takes.partition("/")
     type_of = {"last.pt": "checkpoint", "best.pt": "checkpoint", "config.toml": "recipe"}.get(inside, inside or kind)
@@ -293,7 +293,7 @@ PLACES: dict[str, Callable[[Path], object]] = {
     "a directory": lambda path: (path / "out").mkdir(parents=True),
 }
 FILES = {"export", "export to ONNX", "export to QONNX", "report", "import"}
-"""What is to be written there is a file; the others take a directory."""
+"""Commands whose output is a file; the others write to a directory."""
 
 
 @pytest.mark.long
@@ -319,7 +319,7 @@ def test_every_command_is_in_the_table() -> None:
 
 
 def test_the_restriction_is_real(tmp_path: Path) -> None:
-    """Memory and rights are what the table says they are."""
+    """The limits on memory and rights take effect."""
     (tmp_path / "secret.toml").write_text("epochs = 1\n")
     (tmp_path / "secret.toml").chmod(0)
     ((code, _, err),) = answers([["train", "secret.toml"]], tmp_path)

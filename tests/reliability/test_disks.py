@@ -1,4 +1,4 @@
-"""Disks that are full, read-only or lose bytes: the last good checkpoint is used, and the user is told."""
+"""Disks that are full, read-only or lose bytes: the run uses the last good checkpoint and tells the user."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ Damage = Callable[[Path], None]
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """``small_disk("size=1m")``: a file system in memory, made or changed."""
+    """``small_disk("size=1m")``: create or resize a file system in memory."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = False
@@ -42,7 +42,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 
 def one_sentence(said: Path) -> str:
-    """What the command complained of."""
+    """The command's error message."""
     lines = said.read_text().splitlines()
     assert len(lines) == 1, lines
     assert lines[0].startswith("rbnn: ")
@@ -86,7 +86,7 @@ def test_a_disk_that_became_read_only(
 def cut_at(share: float) -> Damage:
     def damage(path: Path) -> None:
         whole = path.read_bytes()
-        path.unlink()  # the name alone: the checkpoint before may be the same file
+        path.unlink()  # only the name: the previous checkpoint may be the same file
         path.write_bytes(whole[: int(len(whole) * share)])
 
     return damage
@@ -104,7 +104,7 @@ def change(place: float) -> Damage:
 
 def change_a_checksum(path: Path) -> None:
     with zipfile.ZipFile(path) as container:
-        place = container.start_dir + 16  # in the entry of the first member, in the list at the end of the file
+        place = container.start_dir + 16  # in the first member's entry in the central directory
     change(place / path.stat().st_size)(path)
 
 
@@ -121,7 +121,7 @@ DAMAGES = {
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Killed in the third epoch: last.pt is of the second, previous.pt of the first."""
+    """Killed in the third epoch: last.pt is from the second epoch, previous.pt from the first."""
     out = tmp_path_factory.mktemp("stopped") / "run"
     assert code_of(start(command(out), out.with_name("said"), "step", 5, (KILL,))) == -KILL
     return out
@@ -147,7 +147,7 @@ def test_the_checkpoint_before_a_damaged_one(
 
 @pytest.mark.parametrize("part", ["the list at the end", pytest.param("all of it", marks=pytest.mark.long)])
 def test_any_byte_of_a_checkpoint(part: str, tmp_path: Path, fault: Fault) -> None:
-    """A changed byte is noticed, or it is one that nobody reads, such as a date in the container's list."""
+    """A changed byte is detected, or it is one that nothing reads, such as a date in the central directory."""
     path = tmp_path / "small.pt"
     written = {"step": 3, "model": {"weight": torch.arange(20.0), "bias": torch.ones(2, dtype=torch.int64)}}
     torch.save(written, path)
@@ -170,7 +170,7 @@ def test_both_checkpoints_damaged(stopped: Path, tmp_path: Path, fault: Fault) -
     out, said = shutil.copytree(stopped, tmp_path / "run"), tmp_path / "said"
     for name in ("last.pt", "previous.pt"):
         cut_at(0.5)(out / name)
-    (out / LOCK).unlink()  # of the run that was killed; the next one takes it, and takes it away
+    (out / LOCK).unlink()  # left by the killed run; the next run takes it over and removes it
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     with fault("damaged checkpoint"):
         assert code_of(start([*command(out), "--resume"], said)) == 2

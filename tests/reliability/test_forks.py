@@ -82,7 +82,7 @@ def test_children_of_a_session_in_use(fault: Fault) -> None:
 
 
 def test_a_child_of_a_session_that_works_on_the_team_of_torch(fault: Fault) -> None:
-    """An OpenMP runtime hangs in the child of a process in which it has worked."""
+    """An OpenMP runtime hangs in a forked child if the parent has used it."""
     pytest.importorskip("torch")
     with fault("fork of a process with a session", 4):
         run(TORCH + SESSION + WITH_ITS_TEAM + IDLE)

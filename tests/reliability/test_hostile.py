@@ -1,4 +1,4 @@
-"""Files that mean harm: nothing in them is executed, written elsewhere, or believed about its size."""
+"""Hostile files: nothing in them is executed or written elsewhere, and no size in them is trusted."""
 
 import io
 import os
@@ -30,11 +30,11 @@ from rbnn.packed.plans import build
 from rbnn.packed.session import Session
 
 LARGE = 20 << 30
-"""More than the process may have."""
+"""More memory than the process may use."""
 
 
 class Program:
-    """Executed by whoever unpickles it without care."""
+    """Code that runs if the pickle is loaded without care."""
 
     def __init__(self, touched: Path) -> None:
         self.touched = touched
@@ -48,7 +48,7 @@ def pickled_program(good: Path, path: Path) -> None:
 
 
 def rezipped(change: Callable[[str, bytes], tuple[bytes, int]]) -> Callable[[Path, Path], None]:
-    """The same container with other members: ``change(name, bytes)`` gives bytes and the way to compress them."""
+    """The same container with changed members: ``change(name, bytes)`` returns bytes and a compression method."""
 
     def rezip(good: Path, path: Path) -> None:
         with zipfile.ZipFile(good) as container, zipfile.ZipFile(path, "w") as other:
@@ -66,7 +66,7 @@ def compressed_zeros(name: str, data: bytes) -> tuple[bytes, int]:
 
 
 def lying_about_a_storage(name: str, data: bytes) -> tuple[bytes, int]:
-    """The first storage of the pickle has 2³⁰ elements; its bytes in the file are as before."""
+    """The pickle's first storage claims 2³⁰ elements; its bytes in the file are unchanged."""
     if name.endswith("data.pkl"):
         at = data.index(b"cpuq")
         at = data.index(b"K", at)
@@ -156,7 +156,7 @@ def _read_again_and_again(path: Path, seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_a_file_that_is_cut_while_it_is_read(seconds: float, tmp_path: Path, fault: Fault) -> None:
-    """A mapping of it would end the process: SIGBUS."""
+    """If the file were memory-mapped, SIGBUS would end the process."""
     graph, path = small_network(), tmp_path / "net.rbnn"
     large = np.zeros((2, 1, 1 << 20), np.float32)
     for name in (f"large{i}" for i in range(4)):
@@ -168,7 +168,7 @@ def test_a_file_that_is_cut_while_it_is_read(seconds: float, tmp_path: Path, fau
     reader.start()
     with fault("packed file cut while it is read"):
         while reader.is_alive():
-            with path.open("r+b") as file:  # in place: the same file, shorter and longer
+            with path.open("r+b") as file:  # in place: the same file, truncated and extended
                 file.truncate(9)
                 file.seek(0)
                 file.write(data)
@@ -178,7 +178,7 @@ def test_a_file_that_is_cut_while_it_is_read(seconds: float, tmp_path: Path, fau
 
 @pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.long)])
 def test_pools_of_many_taps_are_checked_by_arithmetic(count: int, fault: Fault) -> None:
-    """Each of their windows has 255 × 255 taps, and there are sixteen thousand a side."""
+    """Each of their windows has 255 × 255 taps, and there are 16,384 per side."""
     buffers = {"image": Buffer("float", (1, 16384, 1)), "y": Buffer("float", (1, 1, 1))}
     attributes = {"kernel": [1, 255], "stride": [1, 1], "padding": [0, 127]}
     operations = []
@@ -193,7 +193,7 @@ def test_pools_of_many_taps_are_checked_by_arithmetic(count: int, fault: Fault) 
 
 
 def test_a_small_file_cannot_ask_for_all_memory(tmp_path: Path, fault: Fault) -> None:
-    """Buffers are declared, not stored: each of these is allowed, all of them are not."""
+    """Buffers are declared, not stored: each one is allowed, but together they are not."""
     side = 1 << 13
     buffers = {"image": Buffer("float", (1, 1, 1))} | {f"x{i}": Buffer("float", (side, side, 1)) for i in range(5)}
     operations = [
@@ -210,7 +210,7 @@ def test_a_small_file_cannot_ask_for_all_memory(tmp_path: Path, fault: Fault) ->
 
 
 def wide_kernels(kind: str, count: int) -> Graph:
-    """Convolutions with one weight, whose kernel is larger than the picture: no two pixels see the same taps."""
+    """Convolutions with one weight and a kernel larger than the image: no two pixels see the same taps."""
     side, kernel = 40, 81
     first = Operation("pack", "signs", {"x": "image"}, {"bits": "x"})
     weight: Any = np.ones((1, kernel, kernel, 1), np.uint8)
@@ -241,7 +241,7 @@ def test_a_small_file_cannot_ask_for_all_time(kind: str, fault: Fault) -> None:
 
 
 def test_weights_that_grow_in_memory(fault: Fault) -> None:
-    """One channel is kept as sixty-four."""
+    """One channel is stored as 64."""
     shape = (255, 255, 130)
     buffers = {"image": Buffer("float", shape), "y": Buffer("float", (1, 1, 1))}
     weight = np.zeros((1, *shape), np.float32)
@@ -281,7 +281,7 @@ def test_archives_with_links_and_lies(tmp_path: Path, fault: Fault) -> None:
 
 
 def bomb_of_pixels(width: int, height: int) -> bytes:
-    """A PNG that claims so many pixels and holds none."""
+    """A PNG that claims this many pixels and contains none."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -301,7 +301,7 @@ def test_pictures_that_claim_any_size(size: tuple[int, int], tmp_path: Path, fau
 
 
 def test_thin_pictures_that_would_grow(tmp_path: Path, fault: Fault) -> None:
-    """A few kilobytes with all the pixels that they claim: scaled by the shorter side they would fill the memory."""
+    """A few kilobytes with all the pixels that they claim; scaled by the shorter side they would fill the memory."""
     packfile.write(small_network(), tmp_path / "net.rbnn")
     Image.new("1", (60_000_000, 1)).save(tmp_path / "wide.png")
     Image.new("1", (1, 30_000_000)).save(tmp_path / "high.png")

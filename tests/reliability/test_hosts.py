@@ -1,4 +1,4 @@
-"""Two hosts: network namespaces with a cable between them.  The run is that of two processes on one host."""
+"""Two hosts, as network namespaces with a virtual cable.  The run equals that of two processes on one host."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 HOSTS = {f"rbnn-host{number}-{os.getpid()}": f"10.213.77.{number + 1}" for number in (0, 1)}
 NEVER = ["SIGTERM", "1000000"]
-"""What signalled_run.py is told where nobody is to be disturbed."""
+"""The arguments of signalled_run.py for an uninterrupted run."""
 
 
 def ip(*words: str) -> None:
@@ -43,7 +43,7 @@ def hosts() -> Iterator[list[str]]:
 
 
 def on(host: str, rank: int, *words: str) -> subprocess.Popen[str]:
-    """One process of two on a host, which finds the other by the first one's address."""
+    """Start one of two processes on a host; it finds the other through the first host's address."""
     address = next(iter(HOSTS.values()))
     launcher = ("--nnodes=2", f"--node-rank={rank}", f"--master-addr={address}", "--master-port=29511")
     words_here = torchrun(*words, launcher=launcher)
@@ -70,7 +70,7 @@ def test_two_hosts(hosts: list[str], tmp_path: Path, fault: Fault) -> None:
 
 
 def test_a_host_that_dies(hosts: list[str], tmp_path: Path, fault: Fault) -> None:
-    """A host that vanishes ends the other with a checkpoint to go on from, not with a wait for ever."""
+    """If one host vanishes, the other ends with a checkpoint instead of waiting forever."""
     out = tmp_path / "run"
     with fault("two hosts, one dies"):
         both = [on(host, i, "signalled_run.py", "SIGKILL", "3", *command(out)) for i, host in enumerate(hosts)]

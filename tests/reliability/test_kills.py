@@ -1,4 +1,4 @@
-"""A run that is killed, anywhere and any number of times, comes to the same end bit for bit."""
+"""A run that is killed anywhere, any number of times, ends with bit-identical results."""
 
 import os
 import random
@@ -19,12 +19,12 @@ from short_runs import EPOCHS, command
 from rbnn.training.stopping import stop_on_signal
 
 ENDS = {0, 130, 1, -KILL, -TERM, -INT}
-"""Exit codes after a signal.  1 is that of an interpreter that was interrupted before it came to us; a bug of ours ends
-with 1 as well, but says so."""
+"""Exit codes after a signal.  1 means that the interpreter was interrupted before it ran our code; a bug in rbnn also
+gives 1, but says so."""
 
 
 def disturb(out: Path, said: Path, rng: random.Random) -> tuple[int, str]:
-    """One start of the run, disturbed at a random moment: its exit code, and what was done to it."""
+    """Start the run and interrupt it at a random moment; return its exit code and what was done to it."""
     run = [*command(out), "--resume"]
     signals = rng.choice([(KILL,), (KILL,), (TERM,), (INT,), (INT, INT), (TERM, KILL)])
     name = "+".join(sent.name for sent in signals)
@@ -41,7 +41,7 @@ def disturb(out: Path, said: Path, rng: random.Random) -> tuple[int, str]:
 
 
 def kill_until(kills: int, runs: int, undisturbed: Path, folder: Path, seed: int, fault: Fault) -> None:
-    """So many kills, spread over at least so many runs, each resumed until it finishes."""
+    """Kill runs this many times in total, over at least this many runs, each resumed until it finishes."""
     rng = random.Random(seed)
     done, number = 0, 0
     while done < kills or number < runs:
@@ -90,7 +90,7 @@ def test_a_kill_at_every_moment(moment: str, undisturbed: Path, tmp_path: Path, 
 
 @pytest.mark.long
 def test_the_command_itself_is_killed(undisturbed: Path, tmp_path: Path, fault: Fault) -> None:
-    """A new interpreter each time, killed also while it imports."""
+    """Each time a new interpreter, which may also be killed while it imports."""
     rng, out, kills = random.Random(3), tmp_path / "run", 0
     run = [sys.executable, "-m", "rbnn", *command(out), "--resume"]
     for attempt in range(8):
@@ -107,7 +107,7 @@ def test_the_command_itself_is_killed(undisturbed: Path, tmp_path: Path, fault: 
 
 
 def test_a_second_signal_at_every_line_of_the_first_ones_handler(fault: Fault) -> None:
-    """Whoever presses Ctrl-C twice must not meet a handler that waits for itself."""
+    """A second Ctrl-C must not deadlock in the signal handler."""
 
     def hang(number: int, frame: FrameType | None) -> None:
         raise AssertionError("the handler hangs")
@@ -124,9 +124,9 @@ def test_a_second_signal_at_every_line_of_the_first_ones_handler(fault: Fault) -
 
 
 def stopped_by_two(line: int) -> bool:
-    """Whether a run stops after a SIGINT, and another one when Python has come to so many lines after it."""
+    """Whether a run stops after a SIGINT and a second one this many executed lines later."""
     left = line
-    before = sys.gettrace()  # of a coverage report
+    before = sys.gettrace()  # set by a coverage run
 
     def trace(*happened: object) -> object:
         nonlocal left
@@ -148,7 +148,7 @@ def stopped_by_two(line: int) -> bool:
 
 
 def test_the_harness_can_fail(undisturbed: Path, tmp_path: Path) -> None:
-    """Another seed is another run: the comparison would see a lost step."""
+    """With another seed the result differs, so the comparison would detect a lost step."""
     assert code_of(killed_run.start(command(tmp_path / "run", seed=1), tmp_path / "said")) == 0
     with pytest.raises(AssertionError):
         assert_same_run(undisturbed, tmp_path / "run")

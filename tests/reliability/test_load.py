@@ -1,4 +1,4 @@
-"""A session under load: right answers from many threads at once, and memory that stays where it was."""
+"""A session under load: correct results from many threads at once, and no memory growth."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ from rbnn.packed.session import Session
 
 THREADS, SESSIONS = 8, 100
 MAY_GROW = 4 << 20
-"""Bytes; what an allocator keeps for itself.  A leak of one arena per call or of one session's weights is more."""
+"""Bytes that an allocator may keep.  A leak of one arena per call or of one session's weights is larger."""
 
 
 def resident_bytes() -> int:
@@ -29,7 +29,7 @@ def resident_bytes() -> int:
 
 
 def use_at_once(session: Session, seconds: float) -> tuple[int, list[str]]:
-    """How many answers eight threads got, and what was wrong with them."""
+    """The number of results that eight threads got, and the errors among them."""
     rng = np.random.default_rng(0)
     batches = [rng.normal(size=(1 + i % 3, 3, 8, 8)).astype(np.float32) for i in range(THREADS)]
     wanted = [Session(small_network(), threads=1, kernels="portable")(batch) for batch in batches]
@@ -110,7 +110,7 @@ time.sleep(0.05)
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_the_interpreter_ends_while_daemon_threads_use_a_session(times: int, fault: Fault) -> None:
-    """Python ends them as they come back to it, which aborted the process."""
+    """Python ends these threads when they return to it, which used to abort the process."""
     tests = str(Path(__file__).parents[1])
     for _ in range(times):
         with fault("interpreter that ends around daemon threads"):

@@ -1,4 +1,4 @@
-"""Numbers that go wrong are caught where they arise, and named."""
+"""Numerical problems are caught and named where they arise."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from rbnn.training.loop import Progress, _Run, train
 
 
 class Poison(Progress):
-    """After a step, something happens to the model."""
+    """Modify the model after a step."""
 
     def __init__(self, at: int, change: Any) -> None:
         self.at, self.change, self.steps = at, change, 0
@@ -35,7 +35,7 @@ class Poison(Progress):
 
 @pytest.fixture
 def model_of_the_run(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
-    """The model, once a run has been made."""
+    """The model, once the run has created it."""
     made: list[nn.Module] = []
     begin = _Run.train
 
@@ -63,7 +63,7 @@ def test_a_weight(value: float, model_of_the_run: list[nn.Module], tmp_path: Pat
 
 
 def test_an_output(model_of_the_run: list[nn.Module], tmp_path: Path, fault: Fault) -> None:
-    """Weights that are finite, and large enough for a sum that is not."""
+    """Finite weights that are so large that their sum is not finite."""
 
     def poison() -> None:
         with torch.no_grad():
@@ -77,7 +77,7 @@ def test_an_output(model_of_the_run: list[nn.Module], tmp_path: Path, fault: Fau
 
 
 def test_a_gradient(model_of_the_run: list[nn.Module], tmp_path: Path, fault: Fault) -> None:
-    """The loss is fine, the way back is not; the weights are left alone."""
+    """The loss is finite but the gradient is not; the weights stay unchanged."""
 
     def poison() -> None:
         model = model_of_the_run[0]
@@ -86,7 +86,7 @@ def test_a_gradient(model_of_the_run: list[nn.Module], tmp_path: Path, fault: Fa
         poisoned.update({name: value.clone() for name, value in model.named_parameters()})
 
     poisoned: dict[str, Tensor] = {}
-    # The layer's input has no finite gradient: what lies before it in the network is the last to be finite.
+    # The layer's input has no finite gradient; the layer before it in the network is the last finite one.
     with fault("NaN or infinity"), pytest.raises(TrainingError) as stopped:
         train(small(tmp_path), Poison(3, poison))
     assert str(stopped.value).startswith("the gradient of layers.1.0.bn2.bias is not finite at step 3 of epoch 0: ")
@@ -150,7 +150,7 @@ def test_layers_that_stand_still_are_in_the_log(tmp_path: Path, fault: Fault) ->
             f"no sign of {names[3]} changed in this epoch",
             f"2 of {len(layer.weight)} filters of {names[5]} are constant, and so are their signs",
         ]
-        assert len(notices(model, figures, 0.005)) == 1  # at the end of the cosine standing still is the aim
+        assert len(notices(model, figures, 0.005)) == 1  # at the end of the cosine, signs should not change
 
 
 def test_a_run_logs_its_notices(model_of_the_run: list[nn.Module], tmp_path: Path) -> None:
@@ -190,5 +190,5 @@ def test_weights_written_behind_the_schedule(tmp_path: Path, fault: Fault) -> No
         assert changed_behind_the_schedule(model) == ["2"]
         with pytest.warns(UserWarning, match=r"weight of '2' .*was written after the last step of the optimiser"):
             rbnn.export(model, tmp_path / "net.rbnn", x)
-        model.load_state_dict(trained_a_step()[0].state_dict())  # a whole checkpoint brings its own rotations
+        model.load_state_dict(trained_a_step()[0].state_dict())  # a complete checkpoint contains its own rotations
         assert changed_behind_the_schedule(model) == []

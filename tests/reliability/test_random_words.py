@@ -1,4 +1,4 @@
-"""Recipes and command lines that nobody would write: an answer or one sentence, never a bug."""
+"""Random recipes and command lines: each gives a result or one sentence, never a bug."""
 
 import contextlib
 import io
@@ -95,7 +95,7 @@ def test_any_command_line(
 @settings(often, max_examples=100)
 @given(arguments)
 def test_any_training_command(tmp_path_factory: pytest.TempPathFactory, fault: Fault, rest: list[str]) -> None:
-    """On a device that nobody has: it gets as far as a whole configuration."""
+    """Uses a device that does not exist, so the command ends after it has built its configuration."""
     with fault("random command line"):
         answer_is_clean(tmp_path_factory.getbasetemp(), ["train", "digits", *rest, "--device", "abacus"])
 

@@ -1,4 +1,4 @@
-"""A run whose pictures are decoded by workers: signals to the whole group, and workers that die."""
+"""A run whose images are decoded by workers: signals to the whole process group, and workers that die."""
 
 import signal
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_a_signal_to_the_whole_group(
         send_to_group(run, sent)
         assert code_of(run) == 130, said.read_text()
         assert said.read_text().splitlines() == [f"stopped; continue with: rbnn train {out} --resume", "interrupted"]
-        # The kernel hands a signal to any thread of the run, so the main thread may be one step further by then.
+        # The kernel delivers a signal to any thread of the run, so the main thread may be one step further by then.
         assert (state_of(out / "last.pt")["epoch"], state_of(out / "last.pt")["step"]) in ((1, 2), (1, 3))
         assert code_of(start(["train", str(out), "--resume"], tmp_path / "said after")) == 0
         assert_same_run(whole, out)
@@ -89,7 +89,7 @@ def test_a_worker_that_dies(
 
 
 def test_a_picture_that_is_broken_costs_no_epoch(whole: Path, pictures: Path, tmp_path: Path, fault: Fault) -> None:
-    """The run is saved where it stands, and goes on once the picture has been mended."""
+    """The run saves a checkpoint and continues once the image has been repaired."""
     out, said = tmp_path / "run", tmp_path / "said"
     picture = pictures / "val" / "light" / "7.png"
     good = picture.read_bytes()

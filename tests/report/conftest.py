@@ -1,4 +1,4 @@
-"""Small runs on digits to report on, each trained once; not to be changed."""
+"""Small runs on digits for reports, each trained once; do not modify."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def trained(out: Path, method: str, epochs: int) -> Path:
 
 @pytest.fixture(scope="session")
 def rbnn_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three epochs, in a directory whose name a page and a drawing must not take for markup."""
+    """Three epochs, in a directory whose name must not be taken for markup."""
     return trained(tmp_path_factory.mktemp("runs") / "rotated <b>$x$ & 語", "rbnn", 3)
 
 

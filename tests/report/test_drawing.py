@@ -1,4 +1,4 @@
-"""Names beside lines, and SVG for a page."""
+"""Labels next to lines, and SVG for a page."""
 
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from rbnn.report.drawing import RUNS, drawing, height, inline, name_lines
 
 
 def heights_of(values: list[float]) -> dict[str, float]:
-    """Where the names of lines that end at these values (0 to 1) are written."""
+    """The positions of the labels of lines that end at these values (0 to 1)."""
     with drawing() as made:
         axes = made.subplots()
         axes.set_ylim(0, 1)

@@ -45,7 +45,7 @@ def test_the_floor_of_rbnn_s_activations(progress: float) -> None:
 
 
 def test_abc_net_s_activations_reach_half_as_far() -> None:
-    # One threshold at ½: x − ½ is what the sign sees.
+    # One threshold at ½: the sign is taken of x − ½.
     x = torch.from_numpy(GRID + 0.5).requires_grad_()
     ABCNet(torch.randn(4, 4, 3, 3).double()).activation(x).sum().backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
@@ -94,7 +94,7 @@ def test_how_many_weights_the_gradient_reaches(rbnn_run: Path) -> None:
     assert run.network is not None
     t = 10 ** (-2 + 3 * run.network.state["epoch"] / 3)
     values = np.concatenate([layer.weights for layer in measured if layer.weights is not None])
-    # F' falls linearly from its peak √2 t k to 0 at √2/t: 1 % of the peak is left at 99 % of the way.
+    # F' falls linearly from its peak √2 t k to 0 at √2/t, so 1 % of the peak is left at 99 % of the way.
     assert reached(run, measured) == pytest.approx((np.abs(values) <= 0.99 * np.sqrt(2) / t).mean(), abs=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""The last lines of `rbnn report`: what was seen, from the numbers."""
+"""The last lines of `rbnn report`: a summary computed from the numbers."""
 
 import re
 from pathlib import Path

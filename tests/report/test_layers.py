@@ -24,7 +24,7 @@ def run_of(model: torch.nn.Module, **more: object) -> Run:
 
 
 def layer_with(weights: np.ndarray) -> Layer:
-    """The measures of one layer that binarizes just these values."""
+    """The measures of a layer that binarizes these values."""
     conv = BinaryConv2d(weights.size, 1, 1, bias=False, method="xnor-net")
     with torch.no_grad():
         conv.weight.copy_(torch.from_numpy(weights.astype(np.float32)).reshape(conv.weight.shape))

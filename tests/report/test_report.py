@@ -1,4 +1,4 @@
-"""`rbnn report`: a whole page, its numbers, and what it says when something is missing."""
+"""`rbnn report`: the whole page, its numbers, and its messages if something is missing."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ FIGURES = {
 
 
 class Page(HTMLParser):
-    """The text, the ids and what a browser would fetch; complains of tags that do not match."""
+    """The text, the ids and what a browser would fetch; fails if tags do not match."""
 
     EMPTY = ("meta", "path", "use", "rect", "line", "circle", "br")
 
@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Page]:
-    """Runs the command and reads its page."""
+    """Run the command and read its page."""
 
     def make(*words: str | Path) -> Page:
         path = tmp_path / "report.html"
@@ -155,7 +155,7 @@ def test_one_after_the_other_is_the_same_page(page: Callable[..., Page], float_r
 
 
 def test_many_runs_side_by_side(page: Callable[..., Page], xnor_run: Path, tmp_path: Path) -> None:
-    """More than there are colours: a panel for each run, sentences that do not grow with the pairs."""
+    """More runs than colours: one panel per run, and a text that does not grow with the number of pairs."""
     runs = [Path(shutil.copytree(xnor_run, tmp_path / f"run {number}")) for number in range(7)]
     found = page(*runs)
     assert "Histogram of each run, with a line per layer" in found.text
@@ -167,7 +167,7 @@ def test_many_runs_side_by_side(page: Callable[..., Page], xnor_run: Path, tmp_p
     assert "Figures 2a and 2b compare RBNN with XNOR-Net: they need a run of each" in found.text
 
 
-# What is missing is said
+# Missing files are reported
 
 
 def test_a_float_run(page: Callable[..., Page], float_run: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_float_run(page: Callable[..., Page], float_run: Path) -> None:
 
 
 def missing(report: Report) -> str:
-    """The sentences about missing things; that they get into the page is seen below."""
+    """The sentences about missing files; a test below checks that the page shows them."""
     return " ".join(sentence for each in report.runs for sentence in each.run.missing())
 
 
@@ -226,7 +226,7 @@ def test_a_run_stopped_in_its_first_epoch(page: Callable[..., Page], rbnn_run: P
 def test_one_epoch(rbnn_run: Path, tmp_path: Path) -> None:
     copy = without(rbnn_run, tmp_path)
     first = (copy / "log.jsonl").read_text().splitlines()[0]
-    (copy / "log.jsonl").write_text(first + '\n{"epoch": 1, "lr": 0.0')  # and half a line, as a crash leaves it
+    (copy / "log.jsonl").write_text(first + '\n{"epoch": 1, "lr": 0.0')  # and half a line, as after a crash
     report = read([copy])
     assert "so changes from epoch to epoch cannot be shown" in missing(report)
     assert keys(report) == FIGURES - {"epoch_flips"}
@@ -267,7 +267,7 @@ def test_the_sentences_follow_from_the_numbers(rbnn_run: Path, xnor_run: Path) -
 
 
 def set_options(run: Path, *lines: str) -> None:
-    """Other values for options of a run, which names all of them."""
+    """Change options of a run, which records all of them."""
     config = (run / "config.toml").read_text()
     for line in lines:
         name = line.partition(" = ")[0]
@@ -296,7 +296,7 @@ def test_rbnn_without_rotation_is_not_held_to_the_paper(rbnn_run: Path, tmp_path
 )
 def test_all_weights_are_said_of_all_weights_alone(rbnn_run: Path, share: float, said: str) -> None:
     (each,) = read([rbnn_run]).runs
-    vars(each)["reached"] = share  # in place of what would be computed
+    vars(each)["reached"] = share  # instead of computing them
     (sentence,) = [text for text in findings_of(each) if "the gradient of sign reaches" in text]
     assert sentence.endswith(said)
 
@@ -402,7 +402,7 @@ def test_what_belongs_to_a_layer_is_timed_with_it() -> None:
 
 
 def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: Path) -> None:
-    """Such as one that was imported, which knows of no epoch."""
+    """For example an imported network, which has no epochs."""
     state = torch.load(rbnn_run / "best.pt", weights_only=True)
     del state["epoch"]
     torch.save(state, tmp_path / "lone.pt")

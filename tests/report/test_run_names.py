@@ -40,7 +40,7 @@ def table(path: Path, name: str, **rows: list[str]) -> Path:
 
 
 def test_a_table_stands_for_its_runs(tmp_path: Path) -> None:
-    """They lie beside it, though the table was written elsewhere; a run of two tables comes once."""
+    """The runs are next to the table, although it was written elsewhere; a run in two tables appears once."""
     ablation = table(tmp_path / "ablation.json", "ablation", B=["/gone/b/seed-0"], BT=[], BR=["/gone/br/seed-0"])
     layer = table(tmp_path / "ablation-rotation=layer.json", "ablation", B=["old/b/seed-0"], BR=["old/layer/seed-0"])
     gradients = table(tmp_path / "gradients.json", "gradients", ste=["old/br/seed-0"], B=["old/other/seed-0"])

@@ -1,4 +1,4 @@
-"""Seeds of one row: one line with a band in the figures, mean and deviation in the tables."""
+"""Seeds of one row: one line with a band in the figures, mean and standard deviation in the tables."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ from rbnn.training.loop import train
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three of one row."""
+    """Three seeds of one row."""
     place = tmp_path_factory.mktemp("runs") / "bnn"
     table = {"epochs": 2, "limit": 128, "batch_size": 64, "lr": 0.05, "threads": 1, "method": "bnn"}
     return [train(from_table(table | {"seed": n, "out": str(place / f"seed-{n}")})).out for n in range(3)]
@@ -67,7 +67,7 @@ def test_a_row_is_one_line_with_a_band(seeds: list[Path], xnor_run: Path) -> Non
     names = [text.get_text() for text in axes.texts]
     assert sorted(names) == ["bnn", "xnor"]
     assert "one line, their mean, with a band" in drawn["accuracy"].caption
-    assert len({row[0] for row in drawn["accuracy"].rows}) == 4  # the numbers are each run's
+    assert len({row[0] for row in drawn["accuracy"].rows}) == 4  # the CSV has the numbers of each run
 
     angles = drawn["angle"].draw().axes[0]
     assert sorted(text.get_text() for text in angles.texts) == ["bnn", "unrotated", "xnor"]

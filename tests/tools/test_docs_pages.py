@@ -1,4 +1,4 @@
-"""What tools/docs makes of docstrings, notebooks and links on their way to the site."""
+"""How tools/docs converts docstrings, notebooks and links for the site."""
 
 import sys
 from pathlib import Path

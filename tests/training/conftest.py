@@ -1,4 +1,4 @@
-"""Runs that several tests look at, each trained once."""
+"""Runs that several tests share, each trained once."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from rbnn.training.loop import train
 
 @pytest.fixture(scope="session")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two epochs of RBNN that nothing disturbed; not to be changed."""
+    """Two uninterrupted epochs of RBNN; do not modify."""
     return train(small(tmp_path_factory.mktemp("uninterrupted"))).out
 
 
 @pytest.fixture(scope="session")
 def float_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An epoch of the float twin; not to be changed."""
+    """One epoch of the float twin; do not modify."""
     return train(small(tmp_path_factory.mktemp("float-twin"), method="float", epochs=1)).out

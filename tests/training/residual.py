@@ -1,4 +1,4 @@
-"""A network of one residual block, and the command line that knows it.
+"""A network with one residual block, and a command line that knows it.
 
 `python residual.py BACKEND rbnn-words…`; BACKEND is that of torch.compile.
 """

@@ -1,4 +1,4 @@
-"""Small runs, and what it means that two of them are the same."""
+"""Small runs, and functions that compare two of them."""
 
 import json
 import os
@@ -24,26 +24,26 @@ def small(out: Path, **more: Any) -> TrainConfig:
 
 
 def words(out: Path, **more: Any) -> list[str]:
-    """The same run as words of the command line."""
+    """The same run as command-line arguments."""
     flags = SMALL | more | {"out": out}
     papers = [] if "method" in more else ["--options", "rotate_until=1.0"]  # the recipe has another value
     return ["train", "digits", *papers, *(word for key, value in flags.items() for word in (f"--{key}", str(value)))]
 
 
 def torchrun(script: str, *arguments: str, launcher: tuple[str, ...] = ("--standalone",)) -> list[str]:
-    """The command of two processes on this machine, by default at a port that is free."""
+    """The torchrun command for two processes on this machine, by default on a free port."""
     path = Path(__file__).with_name(script)
     return [sys.executable, "-m", "torch.distributed.run", *launcher, "--nproc-per-node=2", str(path), *arguments]
 
 
 def done(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """What a command came to, with one thread for each process."""
+    """Run a command with one thread per process."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:
-    """The log without what depends on the clock."""
+    """The log without the fields that depend on the clock."""
     entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     for entry in entries:
         del entry["images_per_second"]
@@ -51,7 +51,7 @@ def log_of(run: Path) -> list[dict[str, Any]]:
 
 
 def state_of(checkpoint: Path) -> dict[str, Any]:
-    """A checkpoint without the run's place."""
+    """A checkpoint without the path of its run."""
     state = torch.load(checkpoint, weights_only=True)
     for key in ("out", "resume"):
         state["config"].pop(key, None)
@@ -60,7 +60,7 @@ def state_of(checkpoint: Path) -> dict[str, Any]:
 
 
 def difference(a: Any, b: Any, where: str = "") -> str | None:
-    """Where two nests of tensors differ by a single bit, or None."""
+    """The first place at which two nested structures of tensors are not bit-identical, or None."""
     if type(a) is not type(b):
         return f"{where}: {type(a)} and {type(b)}"
     if isinstance(a, Tensor):

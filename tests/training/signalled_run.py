@@ -1,6 +1,6 @@
-"""`python signalled_run.py SIGNAL STEP rbnn-words…`: the command line, which gets a signal after so many steps.
+"""`python signalled_run.py SIGNAL STEP rbnn-words…`: run a command that receives a signal after STEP steps.
 
-Under torchrun, one of the processes gets it.
+Under torchrun, one of the processes receives it.
 """
 
 import os

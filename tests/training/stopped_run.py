@@ -11,7 +11,7 @@ from rbnn.training.loop import Progress, train
 
 
 class StopAt(Progress):
-    """Ends a run at a step, as Ctrl-C would."""
+    """End a run at a step, as Ctrl-C would."""
 
     def __init__(self, step: int) -> None:
         self.left = step

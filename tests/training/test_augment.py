@@ -59,7 +59,7 @@ def test_crop_windows_have_the_area_and_shape_asked_for() -> None:
     assert 0.9 < area.max() <= 1
     assert 0.74 < ratio.min() < 0.76
     assert 1.32 < ratio.max() < 1.35
-    assert 0.4 < np.median(area) < 0.5  # below the middle of .08 to 1: large areas often do not fit
+    assert 0.4 < np.median(area) < 0.5  # below the midpoint of .08 to 1, because large areas often do not fit
 
 
 def test_a_very_long_picture_gives_its_middle() -> None:

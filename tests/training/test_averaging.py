@@ -1,4 +1,4 @@
-"""The average of the weights: its formula, and that it is what a run evaluates, keeps and goes on with."""
+"""The average of the weights: its formula, and that a run evaluates it, saves it and resumes with it."""
 
 import copy
 from pathlib import Path

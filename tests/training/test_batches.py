@@ -1,4 +1,4 @@
-"""Batches: the same bits whatever was interrupted, however many processes share them."""
+"""Batches are bit-identical after any interruption and for any number of processes."""
 
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def test_training_pictures_are_crops_and_flips_of_the_originals(pictures: ImageS
 
 @pytest.mark.parametrize("kind", ["pictures", "folder"])
 def test_pictures_that_are_not_augmented(kind: str, request: pytest.FixtureRequest) -> None:
-    """Shuffled as ever, and else as evaluation sees them."""
+    """The images are shuffled as always, but otherwise as in evaluation."""
     dataset = request.getfixturevalue(kind)
     plain, usual = (Batches(dataset, 4, train=True, augmented=each, seed=3) for each in (False, True))
     (seen,) = Batches(dataset, len(dataset), train=False, seed=0).epoch(0)

@@ -1,4 +1,4 @@
-"""A checkpoint is judged whole before anything of it is used; one sentence says what is wrong with it."""
+"""A checkpoint is validated completely before any of it is used; one sentence says what is wrong with it."""
 
 import math
 import shutil
@@ -178,7 +178,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_place_that_a_run_cannot_go_on_from(name: str, uninterrupted: Path, tmp_path: Path) -> None:
-    """Nothing is written before all has been judged: the log above all stays as it is."""
+    """Nothing is written before everything has been validated; in particular, the log stays unchanged."""
     change, says = PLACES[name]
     run = shutil.copytree(uninterrupted, tmp_path / "run")
     state = torch.load(run / "last.pt", weights_only=True)
@@ -205,7 +205,7 @@ def test_every_part_of_a_place_is_tried(uninterrupted: Path) -> None:
 
 
 def test_checkpoints_of_earlier_versions_are_read_and_resumed(uninterrupted: Path, tmp_path: Path) -> None:
-    """They do not know their pictures, and hold the progress of a method alone."""
+    """They do not record their images, and the extra state of a method holds only its progress."""
     run = shutil.copytree(uninterrupted, tmp_path / "run")
     for name in ("last.pt", "best.pt"):
         state = torch.load(run / name, weights_only=True)

@@ -1,4 +1,4 @@
-"""The description of a run: what it refuses, and that nothing is lost on the way to a file and back."""
+"""The configuration of a run: what it rejects, and that it survives being written to a file and read back."""
 
 import tomllib
 from dataclasses import fields, replace
@@ -32,7 +32,7 @@ PATHS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 @st.composite
 def methods(draw: st.DrawFn) -> dict[str, Any]:
-    """A method and values of the right type for some of its options: check_method looks no deeper."""
+    """A method and values of the right type for some of its options; check_method checks no more than that."""
     name = draw(st.sampled_from(method_names()))
     kinds = {bool: st.booleans(), int: COUNTS, float: NUMBERS, str: st.text(st.characters(exclude_categories=["Cs"]))}
     options = {key: draw(kinds[type(value)]) for key, value in method_options(name).items() if draw(st.booleans())}
@@ -83,7 +83,7 @@ def test_table_round_trip(config: TrainConfig) -> None:
 
 
 def test_every_field_reaches_the_file() -> None:
-    """A field that as_toml forgot would silently have its default when the run is resumed."""
+    """If as_toml omitted a field, a resumed run would silently use its default."""
     config = TrainConfig(out=Path("a"), start_from=Path("b"), teacher=Path("c"))
     assert set(tomllib.loads(as_toml(config))) == {f.name for f in fields(TrainConfig)}
 
@@ -178,7 +178,7 @@ def test_options_from_the_command_line() -> None:
 
 
 def test_an_option_is_one_value() -> None:
-    """What merely begins like a value is taken whole, not silently cut."""
+    """Text that merely begins like a value is kept whole, not silently truncated."""
     assert _options_from_words(["key=1\nother=2", "path=1/2"]) == {"key": "1\nother=2", "path": "1/2"}
 
 
@@ -192,7 +192,7 @@ def test_find_recipe_by_name_path_and_run_directory(tmp_path: Path, monkeypatch:
     run.mkdir()
     (run / CONFIG_NAME).write_text("epochs = 4\n")
     assert read_recipe(find_recipe(str(run))).epochs == 4
-    (tmp_path / "digits").mkdir()  # a folder that is no run must not hide the recipe of that name
+    (tmp_path / "digits").mkdir()  # a folder that is not a run must not hide the recipe of that name
     assert find_recipe("digits") == bundled_recipes() / "digits.toml"
     with pytest.raises(UnknownName, match="did you mean 'digits'"):
         find_recipe("digit")

@@ -1,4 +1,4 @@
-"""The directory of a run: nothing of a stranger's is touched, and two runs never share one."""
+"""The directory of a run: foreign files are never touched, and two runs never share a directory."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def test_a_directory_with_strangers_files_is_refused(name: str, tmp_path: Path) 
 
 
 def test_what_a_user_puts_into_a_run_stays(uninterrupted: Path, tmp_path: Path) -> None:
-    """A run that goes on deletes what it wrote itself, and nothing else."""
+    """A resumed run deletes only what it wrote itself."""
     run = tmp_path / "run"
     run.mkdir()
     for path in uninterrupted.iterdir():
@@ -65,7 +65,7 @@ def test_remains_of_another_run_are_not_written_over(name: str, uninterrupted: P
 
 
 class Another(Progress):
-    """Starts a second run in the same directory while the first is at work."""
+    """Start a second run in the same directory while the first is running."""
 
     def __init__(self, out: Path) -> None:
         self.out, self.said = out, ""
@@ -89,7 +89,7 @@ def test_two_runs_of_one_process(tmp_path: Path) -> None:
 
 
 def test_two_runs_of_two_processes(tmp_path: Path) -> None:
-    """The second is told who holds the directory; once that one has been killed, it may."""
+    """The second run is told which process holds the directory; once that process is killed, it may start."""
     out = tmp_path / "run"
     script = Path(__file__).with_name("signalled_run.py")
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -109,7 +109,7 @@ def test_two_runs_of_two_processes(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_was_taken_away_is_not_relied_upon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between opening and locking, its holder may delete it: then another file has that name, or none."""
+    """Between opening and locking the file, its holder may delete it; the name may then belong to another file."""
     fcntl = pytest.importorskip("fcntl")
     locked, lockf = [], fcntl.lockf
 

@@ -1,4 +1,4 @@
-"""Distillation: its loss is the formula, a run with a teacher learns from it, and nothing else changes."""
+"""Distillation: the loss follows the formula, a run learns from its teacher, and nothing else changes."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_a_pupil_follows_its_teacher_and_the_teacher_stays(float_twin: Path, tmp
 
 
 def test_without_a_step_a_teacher_changes_nothing(float_twin: Path, tmp_path: Path) -> None:
-    """The same initial weights, and nothing of the teacher in the checkpoint."""
+    """The initial weights are the same, and the checkpoint contains nothing of the teacher."""
     alone, taught = tmp_path / "alone", tmp_path / "taught"
     train(small(alone, epochs=1, lr=0))
     train(small(taught, epochs=1, lr=0, teacher=str(float_twin)))

@@ -1,4 +1,4 @@
-"""Two processes by torchrun: the same bits in both, and together the computation of one."""
+"""Two processes under torchrun: both have the same bits, and together they compute what one process would."""
 
 import subprocess
 from pathlib import Path
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stopped(folder: Path) -> subprocess.CompletedProcess[str]:
-    """A run whose second process got a SIGTERM in the middle of its second epoch, the first process none."""
+    """A run in which only the second process received a SIGTERM, in the middle of its second epoch."""
     return done(torchrun("signalled_run.py", "SIGTERM", str(STEPS + 2), *words(folder / "stopped")))
 
 
@@ -48,9 +48,9 @@ def test_a_signal_to_one_stops_all_with_a_checkpoint(
     assert stopped.returncode != 0
     assert stopped.stderr.count("stopped; continue with: rbnn train") == 1
     assert "interrupted\n" in stopped.stderr
-    # Once one has left, the launcher ends the other, which may be past its own handling of signals.
+    # Once one has exited, the launcher terminates the other, which may no longer handle signals.
     assert "exitcode  : 130" in stopped.stderr
-    assert stopped.stderr.count("Traceback") <= 1  # the launcher's own, about processes that failed
+    assert stopped.stderr.count("Traceback") <= 1  # the launcher's own message about failed processes
     assert (state_when_stopped["epoch"], state_when_stopped["step"]) == (1, 2)
     assert state_when_stopped["sums"]["images"] == 2 * 64
 
@@ -79,13 +79,13 @@ def test_with_all_reduced_statistics_two_processes_lose_what_one_does(
     one = Processes(0, 1, torch.device("cpu"))
     alone = all_reduced(tmp_path / "float32", one)
     assert ranks[0]["all-reduced"]["losses"] == pytest.approx(alone["losses"], abs=1e-4)
-    # At the first step the learning rate is 0: weights and rotations are those of the start, in all bits.
+    # At the first step the learning rate is 0, so weights and rotations are bit-identical to the initial ones.
     assert ranks[0]["all-reduced"]["hashes"][0] == alone["hashes"][0]
     whole_run = all_reduced_in_double(tmp_path / "float64", one)
     assert len(whole_run["losses"]) == 4
     assert ranks[0]["all-reduced float64"]["losses"] == pytest.approx(whole_run["losses"], abs=1e-9)
     assert ranks[0]["all-reduced float64"]["top1"] == whole_run["top1"]
-    # The test must be able to tell: statistics of half the batch are others.
+    # Check that the test is sensitive: statistics of half the batch differ.
     assert ranks[0]["local"]["losses"][:2] != pytest.approx(alone["losses"], abs=1e-4)
 
 
@@ -112,9 +112,9 @@ def test_processes_that_drift_apart_are_stopped(
 def test_a_killed_process_is_restarted_from_the_last_checkpoint(
     folder: Path, ranks: list[dict[str, Any]], fault: Fault
 ) -> None:
-    """torchrun starts both anew; they go on from the first epoch's end and come to where nobody was killed."""
+    """torchrun restarts both; they continue from the end of the first epoch and end like an uninterrupted run."""
     run = folder / "killed"
-    # The launcher looks every three seconds, not ten times a second: the other process has time to say what it saw.
+    # The launcher polls every three seconds, not ten times a second, so that the other process can report.
     launcher = ("--standalone", "--max-restarts=2", "--monitor-interval=3")
     ended = done(torchrun("signalled_run.py", "SIGKILL", str(STEPS + 2), *words(run), "--resume", launcher=launcher))
     with fault("one of two processes killed, restarted by torchrun"):
@@ -126,7 +126,7 @@ def test_a_killed_process_is_restarted_from_the_last_checkpoint(
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
 def test_a_group_ends_with_its_threads(ranks: list[dict[str, Any]]) -> None:
-    """A thread that outlives the group may ask for Python's lock when there is no Python any more, and abort."""
+    """A thread that outlives the group could request the GIL after the interpreter has exited, and abort."""
     for rank in ranks:
         assert rank["threads within"] > 0
         assert rank["threads after"] == rank["threads after an error"] == 0
@@ -170,7 +170,7 @@ def test_all_reduced_batch_norm_is_that_of_the_whole_batch(
     close = {"rtol": 1e-12, "atol": 1e-12}
     torch.testing.assert_close(torch.cat([first["y"], second["y"]]), y.detach(), **close)
     torch.testing.assert_close(torch.cat([first["x"], second["x"]]), x.grad, **close)
-    # A parameter's gradient is the sum of the shares; DistributedDataParallel makes it.
+    # A parameter's gradient is the sum over the shares, which DistributedDataParallel computes.
     for name, parameter in norm.named_parameters():
         torch.testing.assert_close(first[name] + second[name], parameter.grad, **close)
     for name, value in norm.named_buffers():

@@ -1,4 +1,4 @@
-"""Training in bfloat16 and compiled: what each changes, what it leaves, and that runs go on bit for bit."""
+"""Training in bfloat16 and compiled: what each changes, what stays the same, and that runs resume bit for bit."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ Run = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
-    """Trains the small network in one of the ways, compiled as in a new process."""
+    """Train the small network in one of the ways, compiled as in a new process."""
 
     def trained(out: Path, way: str, progress: Progress | None = None, **more: Any) -> Path:
         torch._dynamo.reset()
@@ -46,7 +46,7 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def runs(run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One uninterrupted run in each way; not to be changed."""
+    """One uninterrupted run in each way; do not modify."""
     return {way: run(tmp_path_factory.mktemp(way), way) for way in WAYS}
 
 

@@ -1,4 +1,4 @@
-"""Choices without peeking: which images are held out, and that the test set is looked at once."""
+"""Validation without the test set: which images are held out, and that the test set is used once."""
 
 import json
 from pathlib import Path

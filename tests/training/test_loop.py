@@ -1,4 +1,4 @@
-"""A training run: what it leaves behind, and that nothing that happens to it changes what it computes."""
+"""A training run: what it writes, and that interruptions do not change what it computes."""
 
 import errno
 import json
@@ -37,7 +37,7 @@ from rbnn.training.optimizer import learning_rate
 
 
 class Tiny(nn.Module):
-    """One float, one binary convolution and a linear layer; batch norm only where asked for."""
+    """One float convolution, one binary convolution and a linear layer; batch norm only on request."""
 
     def __init__(self, bricks: Bricks, batch_norm: bool) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def test_a_run_begins_with_a_notice_of_missing_norms(tiny: None, tmp_path: Path,
     assert len(said) == warned
 
 
-# What a run leaves behind
+# What a run writes
 
 
 def test_files_of_a_run(uninterrupted: Path) -> None:
@@ -75,7 +75,7 @@ def test_files_of_a_run(uninterrupted: Path) -> None:
     assert names == {"config.toml", "log.jsonl", "initial.safetensors", "last.pt", "previous.pt", "best.pt"}
     kept = read_recipe(uninterrupted / "config.toml")
     assert kept == with_all_options(small(uninterrupted))
-    assert kept.options == method_options("rbnn")  # a default that changes must not change what a run was
+    assert kept.options == method_options("rbnn")  # a changed default must not change a stored run
 
 
 def test_log_has_the_documented_keys(uninterrupted: Path) -> None:
@@ -158,7 +158,7 @@ def test_tensorboard_has_the_configuration(uninterrupted: Path) -> None:
 
 
 def test_a_run_from_before_a_field_existed_resumes(tmp_path: Path) -> None:
-    """What it did not write down is as it was then: the default."""
+    """Fields that it did not record have the default of that time."""
     train(small(tmp_path, epochs=1))
     for name in ("last.pt", "best.pt"):
         state = torch.load(tmp_path / name, weights_only=True)
@@ -176,7 +176,7 @@ def test_a_run_from_before_a_field_existed_resumes(tmp_path: Path) -> None:
 def test_a_run_from_before_a_default_changed_goes_on_as_it_was(
     tmp_path: Path, method: str, option: str, earlier: Any, now: Any
 ) -> None:
-    """It wrote down only the options that its user had given."""
+    """It recorded only the options that its user had set."""
     old, new = as_table(small(tmp_path, method=method)), {"method": method}
     assert from_table(old).options == {option: earlier}
     assert from_table(old | {"options": {option: now}}).options == {option: now}
@@ -207,7 +207,7 @@ def test_best_is_the_best_epoch_and_last_the_last(uninterrupted: Path) -> None:
 
 
 def test_the_learning_rate_follows_the_schedule_step_by_step(uninterrupted: Path) -> None:
-    """Warm-up takes a tenth of 2 epochs, then a cosine; logged is that of the epoch's last step."""
+    """Warm-up takes a tenth of 2 epochs, then a cosine follows; the log has the rate of the epoch's last step."""
     warmup, steps = 0.2, [STEPS - 1, 2 * STEPS - 1]
     for entry, step in zip(log_of(uninterrupted), steps, strict=True):
         angle = math.pi * (step / STEPS - warmup) / (2 - warmup)
@@ -229,7 +229,7 @@ def test_every_method_learns(method: str, tmp_path: Path) -> None:
 
 
 def test_a_binary_run_starts_from_its_float_twin(float_twin: Path, tmp_path: Path) -> None:
-    """Learning rate 0 shows what it started from."""
+    """With learning rate 0 the weights stay at their initial values."""
     assert log_of(float_twin)[0]["layers"] == {}
     train(small(tmp_path, epochs=1, lr=0, start_from=str(float_twin)))
     before, after = state_of(float_twin / "best.pt")["model"], state_of(tmp_path / "last.pt")["model"]
@@ -321,7 +321,7 @@ def test_resume_after_a_kill(uninterrupted: Path, tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """Ends a run where it stands, as a kill would."""
+    """End a run immediately, as a kill would."""
 
 
 class KillAt(Progress):
@@ -345,7 +345,7 @@ def test_resume_from_anywhere(after: int, uninterrupted: Path, tmp_path: Path) -
 def test_resume_after_a_kill_between_log_and_checkpoint(
     uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The epoch is in the log and in best.pt, but not in last.pt: it is done again and logged once."""
+    """The epoch is in the log and in best.pt, but not in last.pt: it is repeated and logged once."""
 
     def killed(*args: Any, **kwargs: Any) -> None:
         raise Killed
@@ -390,7 +390,7 @@ def test_a_run_that_was_stopped_resumes_though_its_start_is_gone(float_twin: Pat
     assert train(small(tmp_path / "run", resume=True, **config)).last["epoch"] == 1
 
 
-# What is refused
+# What is rejected
 
 
 def test_a_run_is_not_overwritten(uninterrupted: Path) -> None:
@@ -422,7 +422,7 @@ def test_resume_with_another_field_names_it(key: str, value: object, uninterrupt
 
 
 def test_a_run_goes_on_for_more_epochs(uninterrupted: Path, tmp_path: Path) -> None:
-    """Rates and sharpness go on where a run of that length has them, and what was learnt stays."""
+    """Rates and sharpness continue as in a run of the new length, and the weights are kept."""
     run = shutil.copytree(uninterrupted, tmp_path / "run")
     begun = log_of(run)
     longer = small(run, epochs=5, resume=True)
@@ -483,7 +483,7 @@ def test_best_in_place_of_last_cannot_be_resumed(uninterrupted: Path, tmp_path: 
 
 
 def test_damaged_checkpoints_are_refused_or_read(uninterrupted: Path, tmp_path: Path) -> None:
-    """Whatever bytes are damaged, nothing but CheckpointError comes out."""
+    """Whichever bytes are damaged, the only exception is CheckpointError."""
     whole = bytearray((uninterrupted / "best.pt").read_bytes())
     random = np.random.default_rng(0)
     path = tmp_path / "damaged.pt"
@@ -580,7 +580,7 @@ def test_a_huge_learning_rate_ends_in_a_sentence(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_are_never_saved(
     last_step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step whose loss was fine blows up the weights, and then the epoch ends or Ctrl-C comes."""
+    """A step with a finite loss makes the weights non-finite, and then the epoch ends or Ctrl-C arrives."""
     steps = 0
     optimizer_step = torch.optim.SGD.step
 

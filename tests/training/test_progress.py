@@ -1,4 +1,4 @@
-"""A run as a notebook shows it, and what it came to."""
+"""How a notebook shows a run and its result."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ from rbnn.training.result import Result
 
 
 class Cell:
-    """The output of a notebook's cell: what it showed, one after the other."""
+    """The output of a notebook cell: everything it displayed, in order."""
 
     def __init__(self) -> None:
         self.shown: list[str] = []
@@ -30,7 +30,7 @@ class Cell:
 
 @pytest.fixture
 def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
-    """As if this were a notebook."""
+    """Pretend that this is a notebook."""
     made = Cell()
     shell = type("ZMQInteractiveShell", (), {})()
     modules = {"IPython": ModuleType("IPython"), "IPython.display": ModuleType("IPython.display")}

@@ -1,4 +1,4 @@
-"""The rows of the table of short budgets: that each can be trained, and the experiments do what they are called."""
+"""The rows of the short-budget table: each can be trained, and the experiments do what their names say."""
 
 import re
 import sys

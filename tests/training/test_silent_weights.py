@@ -39,7 +39,7 @@ def test_gradients_are_rewritten_by_the_formula(method: str, floor: float, decay
     ).double()
     layers = [model[0], model[2]]
     with torch.no_grad():
-        layers[0].weight[1] = 1e-6  # shorter than what counts as a weight
+        layers[0].weight[1] = 1e-6  # below the smallest norm of a weight
     optimizer = torch.optim.SGD(model.parameters(), 0.3)
     rbnn.BinarySchedule(model, optimizer, 1).step(0)
     silent = SilentWeights(model, optimizer, floor=floor, decay=decay, memory=0.9, below=0.05)
@@ -85,7 +85,7 @@ def test_one_change_protects_for_as_long_as_the_memory_says() -> None:
         if float(layer.weight.grad) != 0:
             break
         steps += 1
-    assert steps == 2302  # that of the change itself, and 2,301 more
+    assert steps == 2302  # the step of the change itself, and 2,301 more
 
 
 def test_a_run_with_both_resumes_bit_for_bit_and_differs_from_one_without(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A run that starts from a trained network: one of the same method goes on as it was."""
+"""A run that starts from a trained network; with the same method it continues from the same state."""
 
 from pathlib import Path
 from typing import Any
@@ -60,25 +60,25 @@ def signs_of(run: Path) -> dict[str, Tensor]:
 def test_a_network_of_the_same_method_goes_on_as_it_was(
     method: str, options: dict[str, object], tmp_path: Path
 ) -> None:
-    """Learning rate 0 shows what it started from: every parameter, every sign and the accuracy."""
+    """With learning rate 0 the run ends as it started: every parameter, every sign and the accuracy."""
     first, second = tmp_path / "first", tmp_path / "second"
     how = {"model": "tiny", "method": method, "options": options, "limit": 0}
     before = train(small(first, epochs=3, **how))
     after = train(small(second, epochs=1, lr=0, start_from=str(first / "last.pt"), **how))
     assert before.last["top1"] > 70
-    assert abs(after.last["top1"] - before.last["top1"]) < 3  # batch norm's running statistics go on
+    assert abs(after.last["top1"] - before.last["top1"]) < 3  # batch norm's running statistics are updated
     old, new = state_of(first / "last.pt")["model"], state_of(second / "last.pt")["model"]
     moving = ("running_mean", "running_var", "num_batches_tracked", "_extra_state", "moment", "rotated_at")
     for name in new:
         if not name.endswith(moving):
-            torch.testing.assert_close(new[name], old[name], rtol=0, atol=1e-5)  # xnor-net centres weights anew
+            torch.testing.assert_close(new[name], old[name], rtol=0, atol=1e-5)  # xnor-net centres the weights again
     for name, figures in after.last["layers"].items():
         assert figures["flips"] == figures["epoch_flips"] == 0, name
         assert torch.equal(signs_of(first / "last.pt")[name], signs_of(second / "last.pt")[name])
 
 
 def test_the_rotation_goes_on_turning_after_the_first_epoch(tmp_path: Path) -> None:
-    """With ``rotate_until`` each later epoch has its rotation, counted anew, though the first run was longer."""
+    """With ``rotate_until`` the new run counts its own epochs and rotates, although the first run was longer."""
     how = {"model": "tiny", "options": {"rotate_until": 1.0}}
     train(small(tmp_path / "first", epochs=4, **how))
     train(small(tmp_path / "second", epochs=2, lr=0, start_from=str(tmp_path / "first" / "last.pt"), **how))
@@ -122,11 +122,11 @@ def test_a_head_of_another_size_starts_anew_and_is_said(tmp_path: Path) -> None:
     assert torch.equal(three.fc.weight, new_head)
     assert torch.equal(three.conv2.weight, weights["conv2.weight"])
     assert torch.equal(three.bn1.running_mean, weights["bn1.running_mean"])
-    with pytest.raises(CheckpointError, match=r"it has no fc\.weight of shape"):  # other features: another network
+    with pytest.raises(CheckpointError, match=r"it has no fc\.weight of shape"):  # different features
         take_over(Tiny(Bricks("rbnn", {}, 3, 1, 16)), before, "first")
 
 
-# Picture files for a network of small pictures
+# Image files for a network with small inputs
 
 
 class Noting(Progress):
@@ -187,9 +187,9 @@ def test_a_network_of_large_pictures_takes_them_as_ever(picture_files: Path) -> 
 
 
 def test_a_run_over_files_from_before_goes_on_in_its_size(tmp_path: Path, picture_files: Path) -> None:
-    """It took files at 224×224, whatever its network was meant for."""
+    """Such a run read image files at 224×224, whatever the network's input size was."""
     train(of_files(tmp_path, picture_files, image_size=40))
-    for name in ("last.pt", "best.pt"):  # as if 40 had been the usual size then
+    for name in ("last.pt", "best.pt"):  # as if 40 had been that size
         state = torch.load(tmp_path / name, weights_only=True)
         state["config"]["image_size"] = 0
         torch.save(state, tmp_path / name)

@@ -1,4 +1,4 @@
-"""Statistics of batch norms, measured anew: the network computes what it did, in training mode too."""
+"""Re-estimated batch-norm statistics: the network's outputs stay the same, in training mode too."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def test_what_it_computes_stays_and_training_mode_agrees() -> None:
     model.eval()
     with torch.no_grad():
         before = model(images)
-        assert not torch.allclose(model.train()(images), before, atol=0.1)  # as it was: two networks
+        assert not torch.allclose(model.train()(images), before, atol=0.1)  # without re-estimation the outputs differ
         model[1].reset_running_stats(), model[4].reset_running_stats()
         model.eval()
         before = model(images)

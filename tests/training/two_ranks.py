@@ -1,4 +1,4 @@
-"""`torchrun two_ranks.py FOLDER`: what test_distributed.py compares, computed by every process, written to FOLDER."""
+"""`torchrun two_ranks.py FOLDER`: every process computes what test_distributed.py compares and writes it to FOLDER."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ from rbnn.training.stopping import Stop
 
 
 class Record(Progress):
-    """After every step: a hash of all that must be the same everywhere, and the mean loss so far."""
+    """After every step: a hash of everything that must be identical in all processes, and the mean loss so far."""
 
     def __init__(self) -> None:
         self.run: _Run | None = None
@@ -33,14 +33,14 @@ class Record(Progress):
         assert self.run is not None
         digest = hashlib.sha256()
         for name, tensor in self.run.model.state_dict().items():
-            if "running" not in name:  # running statistics are each process's own until the end of an epoch
+            if "running" not in name:  # until the end of an epoch each process has its own running statistics
                 digest.update(tensor.contiguous().numpy().tobytes())
         self.hashes.append(digest.hexdigest())
         self.losses.append(loss)
 
 
 class Drift(Record):
-    """One bit of one process is not what it should be."""
+    """Flip one bit in one process."""
 
     def __init__(self, what: str, rank: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Drift(Record):
             layers["layers.0.0.conv2"].method.progress = 0.25
 
     def epoch_begins_late(self) -> None:
-        """The second process believes that the schedule has another length."""
+        """The second process has a schedule of another length."""
         assert self.run is not None
         if self.rank == 1:
             self.run.schedule.epochs += 1
@@ -103,8 +103,8 @@ def all_reduced(out: Path, those: Processes) -> dict[str, Any]:
 
 
 def all_reduced_in_double(out: Path, those: Processes) -> dict[str, Any]:
-    """A whole run in float64: float32's rounding decides the signs of near-ties, and soon two runs have nothing in
-    common however equal their arithmetic is."""
+    """A whole run in float64.  In float32, rounding decides the signs of values near zero, and two runs diverge even
+    if their arithmetic is equivalent."""
     epoch = Batches.epoch
 
     def double(self: Batches, number: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -120,7 +120,7 @@ def all_reduced_in_double(out: Path, those: Processes) -> dict[str, Any]:
 
 
 def batch_norm(x: Tensor, grad: Tensor, momentum: float | None) -> dict[str, Tensor]:
-    """Two batches through an all-reduced batch norm, of which this process has the share ``x``."""
+    """Two batches through an all-reduced batch norm; this process has the share ``x``."""
     norm, x = batch_norm_like(x, momentum), x.requires_grad_()
     assert isinstance(norm, AllReducedBatchNorm)
     y = norm(x)

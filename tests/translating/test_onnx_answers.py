@@ -1,4 +1,4 @@
-"""Networks with several answers as ONNX: names, shapes, and which buffer each is."""
+"""Networks with several outputs as ONNX: names, shapes, and the buffer of each."""
 
 import json
 from dataclasses import replace
@@ -50,8 +50,8 @@ def leaves_of(answer: Any) -> list[str]:
 OUTPUTS: list[Answer] = [
     ["logits", "e"],
     {"out": "logits", "maps": ["b", "e"], "pooled": "f"},
-    ["logits", "logits", "e", "e"],  # twice the same
-    {"v0": "e", "v3": "b", "stem.weight": "logits", "one.bits": "a", "image": "f"},  # names that values have too
+    ["logits", "logits", "e", "e"],  # the same output twice
+    {"v0": "e", "v3": "b", "stem.weight": "logits", "one.bits": "a", "image": "f"},  # names that other values have too
 ]
 
 

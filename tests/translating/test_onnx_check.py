@@ -1,4 +1,4 @@
-"""Models that are not what they should be are refused, and the layer is named."""
+"""Wrong models are rejected, and the error names the layer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ IMAGES = np.random.default_rng(0).normal(size=(3, 3, 8, 8)).astype(np.float32)
 
 @pytest.mark.parametrize("qonnx", [False, True])
 def test_a_right_model_is_accepted(qonnx: bool) -> None:
-    """Layer two has its bits pooled before anything reads them: they are compared behind the pool."""
+    """The bits of layer two are pooled before anything reads them, so they are compared after the pool."""
     found = compare(small_network(), to_onnx(small_network(), qonnx=qonnx), IMAGES)
     assert [each.name for each in found.operations] == ["stem", "pack", "one", "pool", "three", "mean", "fc"]
     assert (found.images, found.images_with_near_ties) == (3, 0)

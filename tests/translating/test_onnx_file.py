@@ -1,4 +1,4 @@
-"""`rbnn.export_onnx`: from anything that names a network to a file that others run."""
+"""`rbnn.export_onnx`: from any name of a network to a file that other engines run."""
 
 import importlib.util
 import json
@@ -52,7 +52,7 @@ def test_all_test_digits_have_the_same_class(tmp_path: Path, qonnx: bool) -> Non
     assert len(wanted) == 360
     assert wanted.argmax(1).tolist() == answers.argmax(1).tolist()
     near = np.abs(answers - wanted).max(1) < 1e-4
-    assert near.mean() >= (0.98 if qonnx else 1)  # QONNX has the first layer as it is: signs may meet a near-tie
+    assert near.mean() >= (0.98 if qonnx else 1)  # QONNX has a plain first layer, so signs may differ at near-ties
 
 
 def test_whatever_names_a_network(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ NO_ANSWER = r"operation '.*' \((divide|activation)\): its values are larger than
 
 
 def test_any_network_is_written_or_refused_in_a_sentence(tmp_path: Path) -> None:
-    """Random ones, of every kind of operation; a few have no answer to noise, since a root or a quotient has none."""
+    """Random networks of every kind of operation; a few have no output for noise, because a root or quotient fails"""
     refused = []
     for seed in range(40):
         graph = random_graph(np.random.default_rng(seed))

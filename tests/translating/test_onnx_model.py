@@ -1,4 +1,4 @@
-"""ONNX models of packed networks: every operation on odd shapes, signs exactly, in standard operators and in QONNX."""
+"""ONNX models of packed networks: every operation on odd shapes, with exact signs, in standard operators and QONNX."""
 
 import itertools
 import re
@@ -28,7 +28,7 @@ both_forms = pytest.mark.parametrize("qonnx", [False, True], ids=["onnx", "qonnx
 
 
 def answer(graph: Graph, images: Any, qonnx: bool) -> Any:
-    """By ONNX Runtime, after onnx has checked the model."""
+    """Run the model with ONNX Runtime, after onnx has checked it."""
     model = to_onnx(graph, qonnx=qonnx).model
     onnx.checker.check_model(model)
     onnx.checker.check_model(standard(model), full_check=True)
@@ -45,8 +45,8 @@ SEEDS = range(120)
 
 
 def answered(seed: int) -> tuple[Graph, Any, dict[str, Any]]:
-    """A random network whose values a float holds.  Every float buffer is an answer too, since a model has nothing that
-    no answer needs."""
+    """A random network without overflow.  Every float buffer is an output, because a model omits what no output
+    needs."""
     for attempt in itertools.count():
         rng = np.random.default_rng([seed, attempt])
         graph = random_graph(rng)
@@ -65,8 +65,8 @@ def answered(seed: int) -> tuple[Graph, Any, dict[str, Any]]:
 
 @cache
 def compared(seed: int, qonnx: bool) -> set[str]:
-    """Kinds of the operations of a random network that were compared: each, fed the oracle's values, gives the oracle's
-    signs (but at near-ties) and nearly its floats."""
+    """Compare each operation of a random network and return the kinds.  With the oracle's input, each gives the
+    oracle's signs (except at near-ties) and nearly its floats."""
     graph, images, wanted = answered(seed)
     network = to_onnx(graph, qonnx=qonnx)
     onnx.checker.check_model(standard(network.model), full_check=True)
@@ -84,7 +84,7 @@ def test_random_networks(seed: int, qonnx: bool) -> None:
 
 @both_forms
 def test_they_have_every_kind(qonnx: bool) -> None:
-    """But pools of signs that something reads: test_pools_of_signs_are_exact."""
+    """Except pools of signs that something reads: see test_pools_of_signs_are_exact."""
     assert set().union(*(compared(seed, qonnx) for seed in SEEDS)) | {"max_pool_bits"} == set(KINDS)
 
 
@@ -120,7 +120,7 @@ def test_sums_of_signs_are_exact(channels: int, pad: int, qonnx: bool) -> None:
 @pytest.mark.parametrize("residual", [False, True])
 def test_the_finish_of_a_binary_layer_is_exact(outputs: int, residual: bool, qonnx: bool) -> None:
     """Bit for bit, so that the next sign is the same: nothing may be folded into the weights.  A shift of 0 and sums of
-    0 meet the rule at 0."""
+    0 test the rule at 0."""
     shift = np.where(np.arange(outputs) % 3, floats(outputs), np.float32(0))
     tensors = {"scale": floats(outputs), "shift": shift, "level": floats(outputs + 1)[1:] * np.float32(outputs % 2)}
     graph = binary(
@@ -155,7 +155,7 @@ def test_signs_are_exact(how: str, channels: int, qonnx: bool) -> None:
 
 @both_forms
 def test_the_rule_at_zero(qonnx: bool) -> None:
-    """0 and −0 are −1, the smallest number above is 1; at a level the same."""
+    """0 and −0 become −1, and the next larger number becomes 1; the same holds at a level."""
     smallest = np.float32(1e-45)
     values = np.array([0.0, -0.0, smallest, -smallest, 1e-30, -1e-30, 3.0, -3.0], np.float32)
     wanted = np.where(values > 0, 1, -1)
@@ -196,7 +196,7 @@ def test_pools_of_signs_are_exact(channels: int, ceil: bool, qonnx: bool) -> Non
 def test_small_float_layers_add_up_in_the_order_of_the_engine(
     shape: tuple[int, int, int], window: dict[str, list[int]], after: tuple[int, int, int], weights: type
 ) -> None:
-    """Bit for bit, where both have fused multiply-adds."""
+    """Bit for bit, if both have fused multiply-adds."""
     rng = np.random.default_rng(0)
     weight = (50 * rng.normal(size=(24, *window["kernel"], shape[2]))).astype(weights)
     tensors = {"weight": weight, "scale": floats(24), "shift": floats(24, seed=1)}
@@ -302,7 +302,7 @@ def test_whole_weights_of_float_layers_stay_whole() -> None:
 
 @both_forms
 def test_a_first_layer_on_bytes(qonnx: bool) -> None:
-    """Bit for bit: bytes, sums and what follows, until floats are averaged."""
+    """Bit for bit: bytes, sums and everything up to the first average of floats."""
     graph = picture_network()
     images = floats(5, 3, 8, 8)
     network = to_onnx(graph, qonnx=qonnx)
@@ -315,7 +315,7 @@ def test_a_first_layer_on_bytes(qonnx: bool) -> None:
 
 @both_forms
 def test_the_border_of_a_layer_on_bytes_is_small(qonnx: bool) -> None:
-    """Σ w·zero of the taps inside: 9 kinds of positions out of 100 × 90."""
+    """Σ w·zero over the taps inside the image: 9 kinds of positions among 100 × 90."""
     weight = np.random.default_rng(0).integers(-128, 128, (8, 3, 3, 3), np.int8)
     tensors = {"weight": weight, "zero": np.float32([100.5, 120.25, 7.125]), "scale": floats(8)}
     attributes = {"kernel": [3, 3], "padding": [1, 1]}

@@ -1,4 +1,4 @@
-"""Operations beyond convolutions and pools as ONNX: on random odd shapes ONNX Runtime answers as `Session` does."""
+"""Operations other than convolutions and pools as ONNX: on random odd shapes ONNX Runtime agrees with `Session`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ Rng = np.random.Generator
 both_forms = pytest.mark.parametrize("qonnx", [False, True], ids=["onnx", "qonnx"])
 OVER = ("h", "w", "c", "hw", "hc", "wc", "hwc")
 NUMBERS = {"hardtanh": [-0.5, 2.0], "leaky_relu": [0.2], "elu": [0.7], "softplus": [2.0, 1.5], "power": [3.0]}
-"""That activations take."""
+"""The parameters of activations."""
 
 
 def odd_shape(rng: Rng) -> Shape:
@@ -30,7 +30,7 @@ def odd_shape(rng: Rng) -> Shape:
 
 
 def alone(rng: Rng, kind: str, attributes: dict[str, Any], to: Callable[[Shape], Shape] = lambda shape: shape) -> Graph:
-    """One operation on a picture of odd size."""
+    """One operation on an image of odd size."""
     shape = odd_shape(rng)
     tensors = {}
     if attributes.get("activation") == ["prelu"]:
@@ -71,7 +71,7 @@ def matmul(rng: Rng) -> Graph:
 
 
 def permute(rng: Rng) -> Graph:
-    """Sides that have nothing to do with height and width, as well as others."""
+    """Sides that are unrelated to height and width, and others."""
     before = odd_shape(rng)
     rest, sides = int(np.prod(before)), []
     for _ in range(int(rng.integers(1, 5))):
@@ -85,7 +85,7 @@ def permute(rng: Rng) -> Graph:
 
 
 def resize(rng: Rng, mode: str, align: bool, whole: bool) -> Graph:
-    """To any size, or by whole factors; by a scale that the sizes do not tell."""
+    """To any size, by integer factors, or by a scale that the sizes do not determine."""
     height, width, channels = odd_shape(rng)
     attributes: dict[str, Any] = {"mode": mode} | ({"align": True} if align else {})
     size = [side * int(rng.integers(1, 4)) if whole else int(rng.integers(1, 15)) for side in (height, width)]
@@ -197,11 +197,11 @@ def test_values_that_only_move_are_exact(name: str, qonnx: bool) -> None:
         np.testing.assert_array_equal(got, Session(graph)(images), err_msg=f"seed {seed}")
 
 
-# What is made of an operation
+# What an operation becomes
 
 
 def operators(graph: Graph) -> list[str]:
-    """What its operation became, without those that shape its input."""
+    """The operators that its operation became, without those that reshape its input."""
     kind = graph.operations[-1].kind
     return [node.op_type for node in to_onnx(graph).model.graph.node if node.name.startswith(f"{kind}/")]
 
@@ -251,12 +251,12 @@ def test_a_shuffle_and_a_transposed_convolution_are_one_transpose() -> None:
 
 def test_parts_of_sides() -> None:
     assert permuting.common_parts((6, 4), (2, 12)) == ([2, 3, 4], [[0, 1], [2]], [[0], [1, 2]])
-    assert permuting.common_parts((6, 4), (4, 6)) is None  # 4 and 6 do not go into each other
+    assert permuting.common_parts((6, 4), (4, 6)) is None  # 4 does not divide 6
     assert permuting.common_parts((1, 6), (6, 1)) == ([6], [[], [0]], [[0], []])
 
 
 def test_nearly_constant_pictures_are_standardized_exactly() -> None:
-    """A mean that is 10⁵ times as large as what remains of it."""
+    """A mean that is 10⁵ times as large as the deviations from it."""
     graph = one_operation("standardize", {"x": (9, 7, 5)}, {"float": (9, 7, 5)}, {}, {"over": "hw", "eps": 1e-9})
     images = (1000 + 0.01 * image_for(graph, np.random.default_rng(0))).astype(np.float32)
     got = run(to_onnx(graph).model, {IMAGE: images})[ANSWER]
@@ -277,7 +277,7 @@ def test_a_padding_as_large_as_the_pool_behind_it(kind: str) -> None:
 
 
 def test_a_padding_by_zeros_before_a_maximum_counts() -> None:
-    """ONNX Runtime would merge them, and padding of a pool does not count."""
+    """ONNX Runtime would merge them, and a pool ignores its padding."""
     pad = Operation("pad", "pad", {"x": "image"}, {"float": "padded"}, {}, {"before": [1, 1, 0], "after": [1, 1, 0]})
     pool = Operation("max_pool", "pool", {"x": "padded"}, {"float": "pooled"}, {}, {"kernel": [3, 3]})
     shapes: dict[str, Shape] = {"image": (4, 4, 3), "padded": (6, 6, 3), "pooled": (2, 2, 3)}

@@ -1,6 +1,6 @@
 """The QONNX file in qonnx's own executor, as docs/onnx.md shows it.
 
-qonnx wants an older onnx than the other tests: QONNX_PYTHON names the interpreter of an environment that has both.
+qonnx needs an older onnx than the other tests: QONNX_PYTHON names the interpreter of an environment that has both.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""A graph as the bytes that fuzz_program.cpp decodes: seeds for the fuzzer.  And a corpus as one file."""
+"""Encode a graph as the bytes that fuzz_program.cpp decodes, and a corpus as one file."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ SOURCE = Path(__file__).with_name("fuzz_program.cpp").read_text(encoding="utf-8"
 
 
 def _table(name: str) -> list[str]:
-    """The words of a table in the C++ source, so that there is one list of them."""
+    """The words of a table, read from the C++ source so that there is only one list."""
     found = re.search(rf"{name}\[\] = {{(.*?)}};", SOURCE, re.DOTALL)
     assert found is not None
     return re.findall(r'"([^"]*)"', found[1])
@@ -21,7 +21,7 @@ def _table(name: str) -> list[str]:
 KINDS, ROLES, WORDS = _table("kKinds"), _table("kRoles"), _table("kWords")
 SECOND_OUTPUT, SECOND_INPUT = 128, 64
 TWO_BYTES, ODD = 239, {-1: 251, 0.5: 252}
-"""The byte before a number of two, and the bytes of numbers that are not whole: places in the table kOdd."""
+"""The byte that precedes a two-byte number, and the bytes of non-integers: indices into the table kOdd."""
 
 
 def _number(value: float) -> list[int]:
@@ -73,7 +73,7 @@ def encode(graph: Graph, kernels: int = 0) -> bytes:
 
 
 def join(inputs: list[bytes]) -> bytes:
-    """One file of many inputs, each after its length in two bytes."""
+    """Many inputs as one file, each preceded by its length in two bytes."""
     return b"".join(len(each).to_bytes(2, "little") + each for each in inputs)
 
 

@@ -1,5 +1,5 @@
-"""A network on every kind of kernels and count of threads, beside the oracle: each operation fed what the oracle has
-there, and the network as a whole."""
+"""Compare a network on every instruction set and thread count with the oracle: each operation with the oracle's own
+input, and the network as a whole."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +17,13 @@ from rbnn.packed.session import Session
 KERNELS = [name for name, supported in _core.kernels() if supported]
 THREADS = (1, 2, 3)
 ROUNDING = 1e-6
-"""Of a sum of products, relative to the largest value under the window times the sum of |weights|."""
+"""Tolerance of a sum of products, relative to the largest value in the window times the sum of |weights|."""
 SMALLEST = 2.0**-149
-"""The distance of floats near 0: what each of such products, however small, is rounded by."""
+"""The distance of floats near 0, by which each product may be rounded, however small it is."""
 AVERAGES = ("mean", "avg_pool", "adaptive_avg_pool")
 
 FLOAT = 2.0**-22
-"""How far apart results are that were computed in double and rounded once, relative to the larger one."""
+"""Tolerance of results that were computed in double and rounded once, relative to the larger one."""
 COMPUTED = ("reduce", "softmax", "standardize", "local_norm", "resize", "matmul")
 SMOOTH = (
     "elu", "selu", "gelu", "gelu_tanh", "silu", "softplus", "tanh", "hardsigmoid", "mish", "exp", "power",
@@ -33,14 +33,14 @@ Array = NDArray[Any]
 
 
 def judge(graph: Graph, images: NDArray[np.float32]) -> None:
-    """AssertionError unless all agree: on values, on signs where they are no near-ties, or that there is no answer."""
+    """Raise AssertionError unless all agree: on values, on signs that are not near-ties, or on raising an error."""
     try:
         wanted = oracle.run_all(graph, images)
     except InputError:
         for kernels in KERNELS:
             try:
                 Session(graph, kernels=kernels)(images)
-            except (InputError, PackError):  # at the call, or already while the network is loaded
+            except (InputError, PackError):  # during the call, or already during loading
                 continue
             raise AssertionError(f"{kernels} answers where the oracle overflows") from None
         return
@@ -53,7 +53,7 @@ def judge(graph: Graph, images: NDArray[np.float32]) -> None:
             _compare(site, wanted, seen, kernels)
         alone = session.trace(images, {})
         expected = [graph.answered(lambda name: alone[name].transpose(0, 3, 1, 2))]  # noqa: B023
-        for session.threads in THREADS:  # given with each call: the program is the same
+        for session.threads in THREADS:  # passed with each call; the program is the same
             same = all(np.array_equal(*both) for both in zip(leaves([session(images)]), leaves(expected), strict=True))
             assert same, f"{kernels}: {session.threads} threads answer otherwise than a trace"
 
@@ -67,7 +67,7 @@ def leaves(answer: Any) -> list[Array]:
 
 @dataclass(frozen=True)
 class _Site:
-    """What kernels may write at one operation, whichever they are."""
+    """What any kernel may write for one operation."""
 
     operation: Operation
     allowed: Any
@@ -104,7 +104,7 @@ def _compare(site: _Site, wanted: dict[str, Array], seen: dict[str, Array], kern
 
 
 def _allowed(operation: Operation, inputs: dict[str, Array]) -> Any:
-    """By how much a value may differ: not at all, but for sums of products, averages and exp."""
+    """By how much a value may differ: not at all, except for sums of products, averages and exp."""
     kind, attributes, tensors = operation.kind, operation.attributes, operation.tensors
     slack: Any = 0.0
     if kind == "float_conv":
@@ -129,7 +129,7 @@ def _allowed(operation: Operation, inputs: dict[str, Array]) -> Any:
 
 
 def _cancelled(operation: Operation, inputs: dict[str, Array]) -> float:
-    """What is left of the last digits of doubles where large numbers cancel."""
+    """The rounding error of doubles if large numbers cancel."""
     largest = [float(np.abs(each).max()) for each in inputs.values()]
     if operation.kind == "matmul":
         return 1e-13 * largest[0] * largest[1] * inputs["a"].shape[2]

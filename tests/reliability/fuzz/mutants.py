@@ -1,4 +1,4 @@
-"""Mutants of packed files: the graph or a tensor changed in one to three places, the checksum repaired."""
+"""Mutants of packed files: the graph or a tensor changed in one to three places, with a corrected checksum."""
 
 import json
 from typing import Any
@@ -48,7 +48,7 @@ def _mutate(rng: np.random.Generator, value: Any, names: list[str]) -> Any:
 
 
 def mutant_file(graph: Graph, rng: np.random.Generator) -> bytes:
-    """A file, of either version, of a network that is no longer ``graph``."""
+    """A file, of either version, whose network differs from ``graph``."""
     names = [*graph.buffers, *graph.tensors, *KINDS, *(r for k in KINDS.values() for r in (*k.attributes, *k.tensors))]
     value, tensors = json.loads(packfile._to_json(graph)), dict(graph.tensors)
     for _ in range(rng.choice([1, 1, 2, 3])):
@@ -62,7 +62,7 @@ def mutant_file(graph: Graph, rng: np.random.Generator) -> bytes:
 
 
 def _changed(rng: np.random.Generator, tensor: NDArray[Any]) -> NDArray[Any]:
-    if tensor.dtype == np.float32 and rng.random() < 0.5:  # numbers that overflow, or lie below the normal ones
+    if tensor.dtype == np.float32 and rng.random() < 0.5:  # numbers that overflow, or are subnormal
         with np.errstate(over="ignore", invalid="ignore"):
             return tensor * np.float32(rng.choice([1e4, 1e15, 1e30, -1, 1e-20, 1e-38, 1e-42]))
     bytewise = np.ascontiguousarray(tensor).view(np.uint8).reshape(-1)

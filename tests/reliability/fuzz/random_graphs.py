@@ -1,4 +1,4 @@
-"""Random networks that are valid: any operations on any buffers that are there, of sizes that kernels find odd.
+"""Random valid networks: any operations on any existing buffers, with sizes that are awkward for kernels.
 
 Small enough for `encode.py`: under 24 buffers and 16 operations, lists of the lengths that the fuzzer decodes.
 """
@@ -25,16 +25,16 @@ ACTIVATIONS: list[list[Any]] = [
     ["softplus", 1, 20], ["softplus", 2, 3], ["tanh"], ["hardsigmoid"], ["mish"],
 ]  # fmt: skip
 STEEP: list[list[Any]] = [["exp"], ["power", 2], ["power", 0.5], ["power", -1], ["power", 3]]
-"""Activations that are no end of a convolution here: they would multiply what sums of products may differ by."""
+"""Activations that do not end a convolution here, because they would amplify the tolerated error of its sums."""
 OVER = ("h", "w", "c", "hw", "hc", "wc", "hwc")
 
 
 def random_graph(rng: np.random.Generator) -> Graph:
-    """A valid graph.  Its output is the last float buffer that some operation writes, sometimes one more."""
+    """A valid graph.  Its output is the last float buffer, sometimes with a second one."""
     draft = Draft(rng)
     for _ in range(int(rng.integers(1, MOST_OPERATIONS - 1))):
         draft.add_operation()
-    if len(draft.floats) == 1:  # nothing but signs and bytes so far
+    if len(draft.floats) == 1:  # only signs and bytes so far
         draft.add("mean", {"x": "image"}, {"float": (1, 1, draft.shape("image")[2])}, {}, {"over": "hw"})
     output: Answer = draft.floats[-1]
     if len(draft.floats) > 2 and draft.maybe(0.3):
@@ -45,7 +45,7 @@ def random_graph(rng: np.random.Generator) -> Graph:
 
 
 def as_free(graph: Graph) -> Graph:
-    """The graph with free sizes: what is cut or resized follows from the size of the operation's input."""
+    """The graph with free sizes: slices and resized images depend on the size of the operation's input."""
     operations = []
     for operation in graph.operations:
         follows: dict[str, list[Number]] = {}
@@ -63,13 +63,13 @@ def as_free(graph: Graph) -> Graph:
 
 
 class Draft:
-    """A graph as it grows."""
+    """A graph under construction."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.buffers: dict[str, Buffer] = {}
         self.operations: list[Operation] = []
-        if rng.random() < 0.3:  # a picture whose first convolution may take four rows at a time
+        if rng.random() < 0.3:  # an image whose first convolution may process four rows at a time
             shape = (int(rng.integers(9, 25)), int(rng.integers(3, 14)), int(rng.choice([3, 4, 6, 8])))
         else:
             shape = (int(rng.integers(1, 12)), int(rng.integers(1, 12)), int(rng.choice(CHANNELS)))
@@ -95,7 +95,7 @@ class Draft:
         return values[self.below(len(values))]
 
     def numbers(self, *shape: int) -> NDArray[np.float32]:
-        """Mostly of size one; some large or small, some exactly 0."""
+        """Mostly of magnitude 1; some large or small, some exactly 0."""
         values = self.rng.normal(size=shape) * self.one_of([1, 1, 1, 1, 1, 1e-3, 30])
         return np.where(self.rng.random(shape) < 0.05, 0, values).astype(np.float32)
 
@@ -119,7 +119,7 @@ class Draft:
         return True
 
     def add_operation(self) -> None:
-        """One that is possible here; nothing where the chosen one is not."""
+        """Add a random operation, or nothing if it is impossible here."""
         makers = [
             self.convolution, self.convolution, self.convolution, self.pack, self.pack, self.quantize, self.affine,
             self.activation, self.pool, self.adaptive, self.mean, self.pair, self.concat, self.reshape, self.cut,
@@ -171,7 +171,7 @@ class Draft:
                 tensors["slope"] = self.numbers(channels)
 
     def window(self, shape: Shape, largest: int, pool: bool = False) -> dict[str, list[int]]:
-        """A kernel that fits, often reaching beyond the picture; of a pool no more than half of it is padding."""
+        """A kernel that fits and often overlaps the padding; at most half of a pool's kernel is padding."""
         found: dict[str, list[int]] = {"kernel": [], "stride": [], "padding": [], "dilation": []}
         for side in shape[:2]:
             padding = self.one_of([0, 0, 1, 2, 3, 6])
@@ -279,7 +279,7 @@ class Draft:
         return self.add("permute", {"x": x}, {"float": self.any_shape(x)}, {}, {"sides": sides, "order": order})
 
     def any_shape(self, x: str) -> Shape:
-        """One with as many values."""
+        """A buffer shape with the same number of values."""
         values = int(np.prod(self.shape(x)))
         height = self.one_of([n for n in range(1, 20) if values % n == 0])
         width = self.one_of([n for n in range(1, 20) if values // height % n == 0])
@@ -296,7 +296,7 @@ class Draft:
         return self.add("resize", {"x": x}, {"float": (*size, self.shape(x)[2])}, {}, attributes)
 
     def matmul(self) -> bool:
-        """Where nothing fits, with itself by way of a permutation."""
+        """Multiply two buffers, or a buffer and its own permutation if no other fits."""
         a = self.one_of(self.floats)
         height, width, channels = self.shape(a)
         fits = [b for b in self.floats if self.shape(b)[0] == width and self.shape(b)[2] == channels]
@@ -390,7 +390,7 @@ CONVOLUTIONS = {"float_conv": "float", "binary_conv": "bits", "int8_conv": "byte
 
 
 def convolved(shape: Shape, attributes: dict[str, Any], channels: int) -> Shape:
-    """What comes out of a window; a pool's stride is its kernel by default, and there it is always given."""
+    """The output size of a window.  A pool's stride defaults to its kernel, but here it is always given."""
     sides = []
     for side, k, s, p, d in zip(
         shape[:2], attributes["kernel"], attributes.get("stride", [1, 1]), attributes.get("padding", [0, 0]),

@@ -1,4 +1,4 @@
-"""Small valid graphs, every kind of operation among them: what the fuzzer starts from."""
+"""Small valid graphs with every kind of operation, as seeds for the fuzzer."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The engine's validator under a fuzzer and sanitizers: a network is refused or runs within its memory."""
+"""The engine's validator under a fuzzer and sanitizers: a network is rejected or runs within its memory."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Random networks and mutants: every kind of kernels and count of threads answers as the oracle, or refuses with it."""
+"""Random networks and mutants: every instruction set and thread count agrees with the oracle, also on rejecting."""
 
 import re
 import subprocess
@@ -74,7 +74,7 @@ def test_random_networks_of_other_sizes_answer_as_the_oracle(count: int, fault: 
 
 @pytest.mark.parametrize("count", [600, pytest.param(20_000, marks=pytest.mark.long)])
 def test_mutants_are_refused_or_answer_as_the_oracle(count: int, fault: Fault) -> None:
-    """Half of them of two networks as an exporter makes them, half of random ones."""
+    """Half are mutants of two exported networks, half of random ones."""
     ordinary, refused, answered = [small_network(), picture_network()], 0, 0
     with fault("mutant of a packed file, every kernel", count):
         for seed in range(count):
@@ -103,7 +103,7 @@ def test_every_kind_is_among_them() -> None:
 
 
 def test_a_wrong_engine_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge can condemn: here the oracle's sums are off by a hair."""
+    """The judge detects an error: here the oracle's sums are slightly wrong."""
     from rbnn.packed import oracle
 
     right = oracle.float_conv
@@ -120,7 +120,7 @@ def test_a_wrong_engine_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.compiles
 def test_random_networks_under_sanitizers(tmp_path: Path) -> None:
-    """With gaps around each buffer of the arena, where nobody may read or write, nor in a buffer that is dead."""
+    """Gaps around each buffer of the arena, and dead buffers, must be neither read nor written."""
     program, inputs = build(tmp_path, "replay_corpus", **SANITIZED), tmp_path / "inputs"
     networks = [encode(case(seed)[0], seed % len(_core.kernels())) for seed in range(1000)]
     inputs.write_bytes(join(networks))
@@ -133,5 +133,5 @@ def test_random_networks_under_sanitizers(tmp_path: Path) -> None:
 
 
 def test_lanes_beyond_the_last_channel_do_not_overflow() -> None:
-    """A power of -1 in a picture whose channels are no whole vectors: what fills the vector is 0."""
+    """A power of -1 in an image whose channels do not fill whole vectors: the padding of the vector is 0."""
     judge(*case(2305))
