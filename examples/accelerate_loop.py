@@ -5,10 +5,14 @@ python examples/accelerate_loop.py          # or: accelerate launch examples/acc
 
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
 from digits_cnn import DigitsCNN, loader, options, pack
 
 import rbnn
+
+try:
+    from accelerate import Accelerator
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"this example needs {missing.name}: pip install 'rbnn[examples]'") from None
 
 given = options()
 torch.manual_seed(0)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -36,11 +35,8 @@ class DigitsCNN(nn.Sequential):
 
 
 def digits(train: bool) -> TensorDataset:
-    """1437 images (1, 8, 8) in [−1, 1] for training, or 360 others for testing."""
-    pictures, labels = load_digits(return_X_y=True)
-    part = slice(None, 1437) if train else slice(1437, None)
-    images = torch.tensor(pictures[part], dtype=torch.float32).reshape(-1, 1, 8, 8) / 8 - 1
-    return TensorDataset(images, torch.tensor(labels[part]))
+    """1,437 images (1, 8, 8) for training, or 360 others for testing, as `rbnn train` and `rbnn eval` split them."""
+    return TensorDataset(*map(torch.from_numpy, rbnn.data.load("digits", split="train" if train else "test").arrays()))
 
 
 def loader(train: bool, batch_size: int = 64) -> DataLoader[tuple[Tensor, ...]]:
@@ -50,19 +46,26 @@ def loader(train: bool, batch_size: int = 64) -> DataLoader[tuple[Tensor, ...]]:
 def options(**more: str) -> argparse.Namespace:
     """The flags of an example: ``--epochs``, ``--method``, ``--out``, and ``more`` with their defaults."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--method", default="rbnn")
-    parser.add_argument("--out", type=Path, default=Path("digits.rbnn"))
+    parser.add_argument("--epochs", type=int, default=8, help="epochs of training (default: 8)")
+    methods = [name for name in rbnn.methods.method_names() if name != "float"]
+    parser.add_argument("--method", choices=methods, default="rbnn", help="binarization method (default: rbnn)")
+    parser.add_argument("--out", type=Path, default=Path("digits.rbnn"), help="packed file (default: digits.rbnn)")
     for name, default in more.items():
-        parser.add_argument(f"--{name}", default=default)
-    return parser.parse_args()
+        parser.add_argument(f"--{name}", default=default, help=f"(default: {default})")
+    given = parser.parse_args()
+    if given.epochs < 1:
+        parser.error(f"--epochs must be at least 1, got {given.epochs}")
+    if not given.out.parent.is_dir():
+        parser.error(f"--out: the directory {given.out.parent} does not exist")
+    return given
 
 
 @torch.no_grad()
 def pack(model: nn.Module, path: Path) -> None:
     """Export a trained network and print the accuracy of torch and of the packed file on the test images."""
     images, labels = digits(train=False).tensors
-    report = rbnn.export(model.eval(), path, images[:32])
+    known = rbnn.data.load("digits")
+    report = rbnn.export(model.eval(), path, images[:32], known.mean, known.std, known.classes)
     answers = model(images).argmax(1)
     packed = torch.from_numpy(rbnn.Session(path)(images.numpy())).argmax(1)
     right = [100 * float((each == labels).float().mean()) for each in (answers, packed)]

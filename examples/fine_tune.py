@@ -21,7 +21,10 @@ if len(sys.argv) != 3:
 folder, net = Path(sys.argv[1]), Path(sys.argv[2])
 
 known = rbnn.load(START).graph.input  # how its images are normalised
-mine = rbnn.data.load("image-folder", folder, "train")
+try:
+    mine = rbnn.data.load("image-folder", folder, "train")
+except rbnn.RbnnError as error:
+    sys.exit(f"fine_tune.py: {error}")
 images = torch.from_numpy(normalise(np.stack([picture(p, 32, 3) for p in mine.paths]), known.mean, known.std))
 labels = torch.from_numpy(mine.labels)
 

@@ -10,9 +10,13 @@ import torch
 import torch.nn.functional as F
 from digits_cnn import DigitsCNN, digits, options, pack
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import rbnn
+
+try:
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"this example needs {missing.name}: pip install 'rbnn[examples]'") from None
 
 
 class WithLoss(nn.Module):

@@ -3,13 +3,17 @@
 python examples/lightning_loop.py
 """
 
-import lightning
 import torch
 import torch.nn.functional as F
 from digits_cnn import DigitsCNN, loader, options, pack
 from torch import Tensor
 
 import rbnn
+
+try:
+    import lightning
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"this example needs {missing.name}: pip install 'rbnn[examples]'") from None
 
 
 class Digits(lightning.LightningModule):

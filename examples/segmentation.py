@@ -232,15 +232,18 @@ def draw(path: Path, scenes: Scenes, columns: dict[str, NDArray[np.generic]]) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", choices=SIDE, default="digits")
+    parser.add_argument("--data", choices=SIDE, default="digits", help="source of the cut-outs (default: digits)")
     parser.add_argument("--data-dir", type=Path, help="the directory given to `rbnn data cifar10 --dir`")
     parser.add_argument("--scenes", type=int, default=800, help="scenes per epoch")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=8, help="epochs of training (default: 8)")
     parser.add_argument("--channels", type=int, default=32, help="channels of the top level")
-    parser.add_argument("--method", default="rbnn")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("segmentation"))
+    methods = [name for name in rbnn.methods.method_names() if name != "float"]
+    parser.add_argument("--method", choices=methods, default="rbnn", help="binarization method (default: rbnn)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and scenes (default: 0)")
+    parser.add_argument("--out", type=Path, default=Path("segmentation"), help="directory (default: segmentation)")
     options = parser.parse_args()
+    if min(options.scenes, options.epochs, options.channels) < 1:
+        parser.error("--scenes, --epochs and --channels must be at least 1")
 
     scenes, tests = (Scenes(options.data, options.data_dir, split) for split in ("train", "test"))
     pictures, labels = tests(TEST_SCENES, np.random.default_rng(options.seed + 1))
@@ -276,4 +279,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except rbnn.RbnnError as error:
+        raise SystemExit(f"segmentation.py: {error}") from None

@@ -77,10 +77,14 @@ def accuracy(model: nn.Module, x: Tensor, labels: Tensor) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", nargs="?", choices=FILES, default="BasicMotions")
-    parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("signals.rbnn"))
+    parser.add_argument("--epochs", type=int, default=60, help="epochs of training (default: 60)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights (default: 0)")
+    parser.add_argument("--out", type=Path, default=Path("signals.rbnn"), help="packed file (default: signals.rbnn)")
     options = parser.parse_args()
+    if options.epochs < 1:
+        parser.error(f"--epochs must be at least 1, got {options.epochs}")
+    if not options.out.parent.is_dir():
+        parser.error(f"--out: the directory {options.out.parent} does not exist")
 
     (x, names), (test_x, test_names) = (signals(options.data, part) for part in ("TRAIN", "TEST"))
     classes = sorted(set(names))

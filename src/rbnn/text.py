@@ -55,7 +55,7 @@ def as_size(size: int) -> str:
 
 def plural(number: int, word: str) -> str:
     """``1 layer``, ``2 layers``."""
-    return f"{number} {word}{'s' * (number != 1)}"
+    return f"{number:,} {word}{'s' * (number != 1)}"
 
 
 MOST_NAMED = 4

@@ -88,7 +88,8 @@ def test_eval(rbnn: Rbnn, run_directory: Path) -> None:
     for words in (["--data", "digits"], ["--batch-size", "7"], ["--device", "cpu"]):
         assert json.loads(rbnn("eval", run_directory / "last.pt", "--json", *words).out) == found
     answer = rbnn("eval", run_directory)
-    assert f"360 test images of digits: top-1 {found['top1']:.2f} %, top-5 {found['top5']:.2f} %" in answer.out
+    accuracy = f"top-1 {found['top1']:.2f} %, top-5 {found['top5']:.2f} %"
+    assert f"360 test images of digits (every fifth, ordered by class): {accuracy}" in answer.out
 
 
 def test_models(rbnn: Rbnn) -> None:

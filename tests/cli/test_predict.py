@@ -193,7 +193,7 @@ def test_accuracy_of_a_packed_file(renamed: str, place: Path, rbnn: Rbnn) -> Non
     for more in ([], ["--batch-size", "2"]):
         found = json.loads(rbnn(*words, "--json", *more).out)
         assert found == {"top1": round(100 * float((answers == labels).mean()), 4), "top5": 100.0}
-    assert "on 11 test images of image-folder: top-1" in rbnn(*words).out
+    assert f"on 11 test images of image-folder ({place / 'image-folder' / 'test'}): top-1" in rbnn(*words).out
 
 
 def test_accuracy_without_names_of_classes(place: Path, rbnn: Rbnn) -> None:

@@ -11,6 +11,15 @@ from rbnn.data import digits
 from rbnn.errors import DataError
 
 
+def test_arrays_are_the_normalised_images() -> None:
+    tests = data.load("digits", split="test")
+    images, labels = tests.arrays()
+    assert images.shape == (360, 1, 8, 8)
+    assert images.dtype == np.float32
+    np.testing.assert_allclose(images[3, 0], (tests.images[3, :, :, 0] / 255 - tests.mean[0]) / tests.std[0], atol=1e-6)
+    np.testing.assert_array_equal(labels, tests.labels)
+
+
 def test_shapes_counts_and_range() -> None:
     train, test = digits.load(None, "train"), digits.load(None, "test")
     assert train.images.shape == (1437, 8, 8, 1)

@@ -54,6 +54,34 @@ def test_compiled(tmp_path: Path) -> None:
     assert float(torch) > 30  # of ten classes
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plain_torch.py", "--method", "nosuch"], "argument --method: invalid choice: 'nosuch'"),
+        (["plain_torch.py", "--epochs", "0"], "--epochs must be at least 1, got 0"),
+        (["plain_torch.py", "--out", "no/net.rbnn"], "--out: the directory no does not exist"),
+        (["segmentation.py", "--data", "cifar10", "--data-dir", "no"], "segmentation.py: "),
+        (["fine_tune.py", "no", "net.rbnn"], "fine_tune.py: no train images in no: expected train/<class>/*.jpg"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(tmp_path: Path, words: list[str], says: str) -> None:
+    command = [sys.executable, str(EXAMPLES / words[0]), *words[1:]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode in (1, 2)
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", BY_ITSELF)
+def test_a_missing_package_is_named(tmp_path: Path, name: str) -> None:
+    """A package that fails to import as if it were not installed."""
+    (tmp_path / f"{BY_ITSELF[name]}.py").write_text(f"raise ModuleNotFoundError(name={BY_ITSELF[name]!r})")
+    paths = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(EXAMPLES / name)]
+    done = subprocess.run(command, cwd=tmp_path, env=paths, capture_output=True, text=True, timeout=300)
+    assert done.stderr == f"this example needs {BY_ITSELF[name]}: pip install 'rbnn[examples]'\n"
+
+
 def test_every_example_is_run() -> None:
     tests = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py"))
     for path in set(EXAMPLES.glob("*.py")) - {EXAMPLES / SHARED}:

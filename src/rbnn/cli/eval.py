@@ -11,6 +11,7 @@ from rbnn.cli._packed import cores
 from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import CheckpointError, ConfigError, DataError
 from rbnn.packed.find import find_net, is_packed
+from rbnn.text import plural, visible
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def run(options: Eval) -> None:
         print(json.dumps({"top1": round(found["top1"], 4), "top5": round(found["top5"], 4)}))
     else:
         accuracy = f"top-1 {found['top1']:.2f} %" + (f", top-5 {found['top5']:.2f} %" if classes > 5 else "")
-        print(f"{options.net} on {count:,} test images of {name}: {accuracy}")
+        chosen = f" ({visible(tests.chosen)})" if tests.chosen else ""
+        print(f"{options.net} on {plural(count, 'test image')} of {name}{chosen}: {accuracy}")
 
 
 def _trained(options: Eval) -> "tuple[dict[str, float], ImageSet | FolderSet]":

@@ -5,7 +5,7 @@ Each set is a file with two functions, `load(directory, split)` and `obtain(dire
 
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast, overload
 
 from rbnn.data._sets import FolderSet, ImageSet, Obtained, Split
 from rbnn.errors import UnknownName
@@ -32,8 +32,13 @@ def names() -> list[str]:
     return list(_MODULES)
 
 
-def load(name: str, directory: Path | None, split: Split) -> ImageSet | FolderSet:
-    """Load one split of a data set whose files are in `directory/NAME` or `directory`."""
+@overload
+def load(name: Literal["digits"], directory: Path | None = None, split: Split = "train") -> ImageSet: ...
+@overload
+def load(name: str, directory: Path | None = None, split: Split = "train") -> ImageSet | FolderSet: ...
+def load(name: str, directory: Path | None = None, split: Split = "train") -> ImageSet | FolderSet:
+    """Load one split of a data set whose files are in `directory/NAME` or `directory`. `rbnn train` and `rbnn eval` use
+    the same splits."""
     return _data_set(name).load(directory, split)
 
 

@@ -26,9 +26,18 @@ class ImageSet:
     """Training crops are cut at random from the image with this many zero pixels around it."""
     flip: bool
     """Whether a mirrored image still shows its class."""
+    chosen: str = ""
+    """Which images of the source these are, if the source has no split of its own."""
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The images as a network takes them, (N, channels, height, width), normalised by `mean` and `std`, and their
+        labels."""
+        from rbnn.data.preprocess import normalise  # imports Pillow, which is slow
+
+        return normalise(self.images, self.mean, self.std), self.labels
 
     @property
     def image_size(self) -> int:
@@ -53,6 +62,8 @@ class FolderSet:
     image_size: int
     """The default size of the images that a network sees."""
     flip: bool = True
+    chosen: str = ""
+    """The folder."""
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -36,7 +36,8 @@ def load(directory: Path | None, split: Split) -> FolderSet:
         labels += [label] * len(found)
     if not paths:
         raise DataError(f"{root} contains no images: expected <class>/*.jpg")
-    return FolderSet("image-folder", tuple(paths), np.array(labels, np.int64), classes, MEAN, STD, IMAGE_SIZE)
+    numbers = np.array(labels, np.int64)
+    return FolderSet("image-folder", tuple(paths), numbers, classes, MEAN, STD, IMAGE_SIZE, chosen=str(root))
 
 
 def obtain(directory: Path) -> Obtained:
