@@ -82,7 +82,7 @@ def test_each_row_says_what_it_is_and_what_is_ours(table: PaperTable, row: Row) 
     assert re.findall(r"(\d\d\.\d) %", says) == printed
     assert "Chosen by us: " in says
     if row.method not in ("rbnn", "float"):  # another system, trained like RBNN
-        assert re.search("as in RBNN's published runs, for equal footing, and not as in .*'s own paper", says)
+        assert re.search("as in RBNN's published runs, not as in .*'s own paper, for a fair comparison", says)
 
 
 @pytest.mark.parametrize("table", [TABLES["cifar10"], TABLES["imagenet"]], ids=lambda table: str(table.name))

@@ -99,9 +99,7 @@ def test_a_branch_against_its_formula(
     # If rounding decides on which side of a kink a value lies, the gradients may differ.
     if end == "hardtanh" and not ((found[0].abs() == 1) == (exact[0].abs() == 1)).all():
         return
-    if (
-        not soft
-    ):  # batch norm cancels nearly all of a scale's gradient: the rest is a difference of large numbers
+    if not soft:  # batch norm cancels nearly all of a scale's gradient: the rest is a difference of large numbers
         terms = float(exact[3].flatten(1).abs().sum(1).max())
         torch.testing.assert_close(found.pop(4).double(), exact.pop(4), rtol=0, atol=1e-5 * terms)
     names = ("out", "x", "shortcut", "signs", "γ", "β", "slope", "before", "after")

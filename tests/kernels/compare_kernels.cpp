@@ -1,5 +1,5 @@
-// Every kind of kernels that this machine runs against the portable ones, on random shapes.  No Python: so that it can
-// be cross-compiled and emulated, and run under sanitizers.  Usage: compare_kernels [rounds]
+// Compare the kernels of every instruction set of this machine with the portable ones on random shapes.  Without
+// Python, so that it can be cross-compiled, emulated and run under sanitizers.  Usage: compare_kernels [rounds]
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -22,7 +22,7 @@ enum Loop { kBinary, kFloat, kFloatFours, kInt8, kInt8Fours, kLoops };
 constexpr const char* kLoopNames[kLoops] = {"binary_conv", "float_conv", "float_four_rows", "int8_conv",
                                             "int8_four_rows"};
 
-// Kernels whose calls of each inner loop are counted on the way to it; one at a time.
+// Kernels that count the calls of each inner loop; one at a time.
 struct Watched {
     explicit Watched(const rbnn::Kernels& kernels) : real(kernels), kernels(kernels) {
         using namespace rbnn;
@@ -39,7 +39,7 @@ struct Watched {
         (now->real.*kReal)(job, block, first, last);
     }
 
-    // Whether every loop has run that these kernels have a use for.
+    // Whether every loop that these kernels use has run.
     bool all_called() const {
         for (int loop = 0; loop < kLoops; ++loop) {
             if (loop == kInt8Fours && real.int8_bytes != sizeof(std::int16_t)) continue;
@@ -56,8 +56,8 @@ struct Watched {
     static inline Watched* now = nullptr;
 };
 
-// Of five cases one is of bytes, one of floats, two of bits, and one a stem of bytes or floats: what pays four rows at
-// a time.
+// One case in five uses bytes, one floats, two bits, and one is a stem of bytes or floats, which is computed four rows
+// at a time.
 struct Case {
     std::vector<Buffer> buffers;
     std::vector<Spec> specs;
@@ -66,7 +66,7 @@ struct Case {
     std::vector<std::int8_t> whole;
     std::vector<std::int32_t> threshold;
     bool exact;
-    std::size_t result;  // the buffer that comes out
+    std::size_t result;  // the output buffer
 
     Case(const Case&) = delete;
     explicit Case(std::size_t round) {
@@ -83,7 +83,7 @@ struct Case {
             const std::size_t k = stem ? 7 : any(1, exact ? 7 : 4), d = stem ? 1 : any(1, 2), p = any(0, 5);
             const std::size_t s = any(1, stem ? 2 : 3), reach = d * (k - 1) + 1;
             size[i] = (reach > 2 * p ? reach - 2 * p : 1) + any(0, 6);
-            if (stem && i == 0) size[i] += 8 * s;  // at least nine rows come out
+            if (stem && i == 0) size[i] += 8 * s;  // at least nine output rows
             count[i] = (size[i] + 2 * p - reach) / s + 1;
             kernel.push_back(static_cast<double>(k)), stride.push_back(static_cast<double>(s));
             padding.push_back(static_cast<double>(p)), dilation.push_back(static_cast<double>(d));
@@ -136,7 +136,7 @@ struct Case {
             weight = floats(outputs * kh * kw * channels);
             conv.tensors.emplace("weight", Tensor{Tensor::Type::float32, {outputs, kh, kw, channels}, weight.data()});
         }
-        // The signs come out as one number per pixel: their product with random signs.
+        // The signs are output as one number per pixel: their product with random signs.
         unit_.resize((outputs + 7) / 8);
         for (std::size_t i = 0; i < outputs; ++i)
             unit_[i / 8] = static_cast<std::uint8_t>(unit_[i / 8] | any(0, 1) << i % 8);
@@ -150,7 +150,7 @@ struct Case {
                 first.tensors.emplace(role, Tensor{Tensor::Type::float32, {channels}, to_bytes_.data()});
         }
         specs = {first};
-        if (add) {  // nothing else reads it: the sum is written over it
+        if (add) {  // nothing else reads it, so the sum overwrites it
             residual_ = floats(buffers[6].values());
             specs.push_back(Spec{"constant", "residual", {}, {{"float", 6}}, {}, {}, {}});
             specs.back().tensors.emplace(
@@ -196,7 +196,7 @@ int main(int count, char** words) {
             for (const int threads : {1, 3}) {
                 program.run(rbnn::Floats{images.data()}, 2, {got.data()}, threads, call);
                 for (std::size_t i = 0; i < got.size(); ++i) {
-                    // The last channel counts signs: a float sum near 0 may have either.
+                    // The last channel counts signs: a float sum near 0 may have either sign.
                     const bool digest = i / result.pixels() % result.channels == result.channels - 1;
                     const float allowed = test.exact ? 0.0f : digest ? 1e9f : 1e-3f + 2e-5f * largest;
                     if (!(std::fabs(got[i] - wanted[i]) <= allowed)) {

@@ -1,5 +1,5 @@
-// The convolution of signs in training by each instruction set against the portable kernels, on random shapes: signs
-// and sums bit for bit, gradients up to rounding.  The argument is the number of shapes.
+// Compare training's convolution of signs on each instruction set with the portable kernels on random shapes: signs and
+// sums bit for bit, gradients up to rounding.  The argument is the number of shapes.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -119,7 +119,7 @@ int main(int, char** arguments) {
             if (!same(one.counts, two.counts)) refuse("the counts of a branch", other);
             if (!close(one.out, two.out)) refuse("the output of a branch", other);
             comparisons += 2;
-            // Of few values the norm takes a gradient that is mostly rounding.
+            // With few values the gradient after the norm is mostly rounding error.
             if (conv.images * conv.out_height() * conv.out_width() < 64) continue;
             if (!close(one.grad_x, two.grad_x, 1e-3f)) refuse("the input's gradient of a branch", other);
             if (!close(one.grad_weight, two.grad_weight, 1e-3f)) refuse("the weight's gradient of a branch", other);

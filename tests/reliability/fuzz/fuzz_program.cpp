@@ -1,5 +1,5 @@
-// Bytes → buffers, operations and tensors → the engine's validator; what it accepts is run.  For libFuzzer, or with
-// -DREPLAY as a program that goes through the file of a corpus.  encode.py writes the same bytes from a graph.
+// Decode bytes into buffers, operations and tensors, validate them with the engine, and run what it accepts.  For
+// libFuzzer, or with -DREPLAY as a program that replays a corpus file.  encode.py writes the same bytes from a graph.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -34,11 +34,11 @@ constexpr const char* kWords[] = {
 constexpr double kOdd[] = {256, 1024, 1025, 16384, 16385, 1048576, 1048577, 134217728, 2147483648.0, 4294967296.0,
                            9.3e18, -1, 0.5, 1e300, std::numeric_limits<double>::infinity(),
                            std::numeric_limits<double>::quiet_NaN()};
-constexpr std::size_t kTwoBytes = 255 - std::size(kOdd);  // says that a number of two bytes follows
+constexpr std::size_t kTwoBytes = 255 - std::size(kOdd);  // a two-byte number follows
 constexpr std::size_t kMostValues = 1 << 15;  // larger networks are valid too, but slow
 
-constexpr std::size_t kSecondOutput = 128;    // a byte that chooses kernels is that large where a second output follows
-constexpr std::size_t kSecondInput = 64;      // and has this bit where a second input does
+constexpr std::size_t kSecondOutput = 128;    // the byte that chooses kernels is at least this if a second output follows
+constexpr std::size_t kSecondInput = 64;      // and has this bit if a second input follows
 
 struct TooLarge {};
 
@@ -75,7 +75,7 @@ public:
             tensor.shape.push_back(whole());
             count *= static_cast<double>(tensor.shape.back());
         }
-        // The bytes of a tensor are always there: whoever declares more has no file to show.
+        // The bytes of a tensor always exist: a file cannot declare more than it has.
         if (count > 2 * kMostValues) throw TooLarge{};
         const std::uint8_t pattern = byte();
         const auto values = static_cast<std::size_t>(count);
@@ -162,7 +162,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             specs.push_back(std::move(spec));
         }
         const rbnn::Program program(buffers, specs, inputs, outputs, *kernels);
-        // Tensors are not kept: whatever still reads them reads freed memory.
+        // Tensors are freed here, so that a later read is a use after free.
         memory.clear();
         if (program.arena_bytes() > (std::size_t{1} << 24)) return 0;
         const int threads = 1 + static_cast<int>(in.below(2));
@@ -194,7 +194,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 }
 
 #ifdef REPLAY
-// A corpus is one file: each input after its length in two bytes, the lower one first.
+// A corpus is one file: each input follows its length in two bytes, low byte first.
 int main(int, char** words) {
     std::ifstream file(words[1], std::ios::binary);
     const std::vector<char> all((std::istreambuf_iterator<char>(file)), {});
