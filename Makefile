@@ -1,22 +1,22 @@
-# make demo · test · lint · bench · docs · wheel · sanitize · reliability: each makes the environment that it needs.
+# make demo · test · lint · bench · docs · wheel · sanitize · reliability: each target creates the environment that it needs.
 # TORCH overrides the torch requirement, PYTHON the interpreter, e.g.  make test TORCH=torch==2.7.1
 
 PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Not ?=: demo and clean delete it, so that an exported RUNS must not count; make demo RUNS=elsewhere does.
+# Not ?=: demo and clean delete it, so an exported RUNS must have no effect; `make demo RUNS=elsewhere` sets it.
 RUNS   := runs/demo
 
 .PHONY: demo test lint bench docs wheel sanitize reliability clean
 
-# Installed again when the compiled part or the requirements change; Python files are used where they are.
+# Reinstalled when the compiled part or the requirements change; Python files are used in place.
 $(VENV)/installed: pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
-	$(BIN)/python -m pip install --quiet --no-deps aeon  # for the signals in it: an example reads its files
+	$(BIN)/python -m pip install --quiet --no-deps aeon  # for its data files, which an example reads
 	touch $@
 
 demo: $(VENV)/installed
@@ -47,12 +47,12 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/layers.py
 	$(BIN)/python benchmarks/networks.py
 
-# The site of the documents, build/site/index.html; it can be read from the disk.
+# The documentation site, build/site/index.html; it also works from disk.
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# dist/rbnn-….whl, which installs without a compiler: for this Python if it is 3.11, else for 3.12 and newer.
-# On Linux auditwheel checks which systems it runs on and names them in the file name.
+# dist/rbnn-….whl, which installs without a compiler: for Python 3.11 only, or for 3.12 and newer.
+# On Linux auditwheel checks which systems it supports and puts them into the file name.
 WHEEL := build/wheel
 DIST  := dist
 wheel:
@@ -63,11 +63,11 @@ wheel:
 	PATH="$(abspath $(WHEEL))/env/bin:$$PATH" auditwheel repair --wheel-dir $(DIST) $(WHEEL)/*.whl
 	@ls -l $(DIST)
 
-# The engine under AddressSanitizer and UndefinedBehaviorSanitizer, and the kernels of other machines under emulation.
+# The engine under AddressSanitizer and UndefinedBehaviorSanitizer, and other machines' kernels under emulation.
 sanitize: $(VENV)/installed
 	$(BIN)/python -m pytest -m compiles $(PYTEST)
 
-# Faults at full size: kills, full disks, bad and hostile input, lost processes, a fuzzer, threads under load.
+# All fault tests: kills, full disks, bad and hostile input, lost processes, a fuzzer, threads under load.
 reliability: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not compiles" --hypothesis-profile=explore \
 		tests/reliability tests/training/test_distributed.py tests/functional/test_kernels.py $(PYTEST)
