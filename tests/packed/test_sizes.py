@@ -161,6 +161,13 @@ def test_a_map_of_one_pixel_stays_a_map() -> None:
     assert session(images(2, 3)).shape == (2, 3, 1, 1)
 
 
+def test_a_number_that_follows_but_is_not_there() -> None:
+    pool = Operation("max_pool", "pool", {"x": "image"}, {"float": "y"}, {}, {"kernel": [2, 2]}, {"stride": [2, 2]})
+    buffers = {"image": Buffer("float", (8, 8, 3)), "y": Buffer("float", (4, 4, 3))}
+    with pytest.raises(PackError, match="stride follows from the image size, but the operation has no attribute"):
+        Graph(Input("image"), "y", buffers, [pool], free=Free((1, 1))).check()
+
+
 def test_profiles_and_traces_of_other_sizes() -> None:
     session = Session(free_network())
     profile = session.profile(images(9, 10, 1), 1)

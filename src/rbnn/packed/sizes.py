@@ -112,6 +112,8 @@ def check_follows(site: Site, written: Container[str]) -> None:
     for role, given in operation.follows.items():
         if role not in ROLES.get(operation.kind, ()):
             raise site.fail(f"{quoted(role)} cannot follow from the image size")
+        if role != SHAPE and role not in operation.attributes:
+            raise site.fail(f"{role} follows from the image size, but the operation has no attribute {role}")
         have = site.shape("float", "outputs") if role == SHAPE else operation.attributes[role]
         if why := wrong(given, have, written, site.buffers):
             raise site.fail(f"{role} {why}")

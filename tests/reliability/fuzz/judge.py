@@ -32,37 +32,54 @@ SMOOTH = (
 Array = NDArray[Any]
 
 
-def judge(graph: Graph, images: NDArray[np.float32]) -> None:
-    """Raise AssertionError unless all agree: on values, on signs that are not near-ties, or on raising an error."""
+def judge(graph: Graph, images: list[NDArray[np.float32]]) -> None:
+    """Raise AssertionError unless all agree: on values, on signs that are not near-ties, or on raising an error.
+    ``images`` has those of each input."""
     try:
         wanted = oracle.run_all(graph, images)
     except InputError:
         for kernels in KERNELS:
             try:
-                Session(graph, kernels=kernels)(images)
+                Session(graph, kernels=kernels)(*images)
             except (InputError, PackError):  # during the call, or already during loading
                 continue
             raise AssertionError(f"{kernels} answers where the oracle overflows") from None
         return
-    given = {name: values.astype(np.float32) for name, values in wanted.items() if name != graph.input.buffer}
+    given = {name: values.astype(np.float32) for name, values in wanted.items() if name not in graph.inputs}
     sites = [_site(graph, operation, wanted) for operation in graph.operations]
     for kernels in KERNELS:
         session = Session(graph, kernels=kernels)
-        seen = session.trace(images, given)
+        traced = images if graph.input.names else images[0]
+        seen = session.trace(traced, given)
         for site in sites:
             _compare(site, wanted, seen, kernels)
-        alone = session.trace(images, {})
-        expected = [graph.answered(lambda name: alone[name].transpose(0, 3, 1, 2))]  # noqa: B023
-        for session.threads in THREADS:  # passed with each call; the program is the same
-            same = all(np.array_equal(*both) for both in zip(leaves([session(images)]), leaves(expected), strict=True))
-            assert same, f"{kernels}: {session.threads} threads answer otherwise than a trace"
+        _compare_calls(session, images, session.trace(traced, {}))
+        if session.takes_bytes:
+            pixels = np.random.default_rng(len(graph.operations)).integers(0, 256, images[0].shape, np.uint8)
+            stored = {graph.operations[0].outputs["bytes"]: pixels.transpose(0, 2, 3, 1)}
+            from_bytes = session.trace(traced, stored)
+            if all(np.isfinite(values).all() for values in from_bytes.values()):
+                _compare_calls(session, [pixels], from_bytes)
 
 
-def leaves(answer: Any) -> list[Array]:
-    """The arrays of an answer, in order."""
-    if isinstance(answer, np.ndarray):
-        return [answer]
-    return [each for part in (answer.values() if isinstance(answer, dict) else answer) for each in leaves(part)]
+def _compare_calls(session: Session, images: list[Array], traced: dict[str, Array]) -> None:
+    """Calls with every count of threads return what a trace has seen, in the shapes that the network declares."""
+    expected = session.graph.answered(lambda name: traced[name].transpose(0, 3, 1, 2))
+    for session.threads in THREADS:  # passed with each call; the program is the same
+        assert_same(expected, session(*images), f"{session.kernels}: {session.threads} threads and a trace")
+
+
+def assert_same(one: Any, other: Any, who: str) -> None:
+    """Both answers are nested alike, with the same arrays."""
+    assert type(one) is type(other), f"{who} nest their answers in two ways"
+    if isinstance(one, np.ndarray):
+        assert np.array_equal(one, other), f"{who} differ in their answers"
+        return
+    assert not isinstance(one, dict) or list(one) == list(other), f"{who} name their answers in two ways"
+    parts = [list(each.values()) if isinstance(each, dict) else each for each in (one, other)]
+    assert len(parts[0]) == len(parts[1]), f"{who} have different numbers of answers"
+    for both in zip(*parts, strict=True):
+        assert_same(*both, who)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from packed_files import ENCODE
 from rbnn.packed import file as packfile
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import KINDS
+from rbnn.packed.sizes import AXES
 
 JUNK: list[Any] = [
     -1, 0, 1, 2, 3, 7, 64, 255, 256, 1024, 16384, 2**20, 2**31, 2**63, 10**400, 1e308, 1e-320, -0.5, True, None, "",
@@ -47,17 +48,24 @@ def _mutate(rng: np.random.Generator, value: Any, names: list[str]) -> Any:
     return JUNK[rng.integers(len(JUNK))]
 
 
-def mutant_file(graph: Graph, rng: np.random.Generator) -> bytes:
-    """A file, of either version, whose network differs from ``graph``."""
-    names = [*graph.buffers, *graph.tensors, *KINDS, *(r for k in KINDS.values() for r in (*k.attributes, *k.tensors))]
+def mutated(graph: Graph, rng: np.random.Generator) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """The graph as JSON and its tensors, changed somewhere."""
+    roles = (role for kind in KINDS.values() for role in (*kind.attributes, *kind.tensors))
+    names = [*graph.buffers, *graph.tensors, *KINDS, *roles, *AXES]
     value, tensors = json.loads(packfile._to_json(graph)), dict(graph.tensors)
     for _ in range(rng.choice([1, 1, 2, 3])):
-        if tensors and rng.random() < 0.5:
+        if tensors and rng.random() < 0.4:
             name = list(tensors)[rng.integers(len(tensors))]
             tensors[name] = _changed(rng, tensors[name])
         else:
             value = _mutate(rng, value, names)
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    return value, tensors
+
+
+def mutant_file(graph: Graph, rng: np.random.Generator) -> bytes:
+    """A file, of any version, whose network differs from ``graph``."""
+    value, changed = mutated(graph, rng)
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in changed.items()}
     return ENCODE[1 + int(rng.integers(len(ENCODE)))](json.dumps(value), tensors)
 
 
