@@ -14,7 +14,7 @@ class Balanced(Method):
         forward   α sign(w − m) ⊛ sign(x),   m_o = median(w_o),   α_o = mean|w_o − m_o|
         backward  the estimator's derivative for both signs; m is a constant
 
-    estimator    of both signs
+    estimator    gradient estimator for both signs
     """
 
     def __init__(self, weight: Tensor, *, estimator: str = "ste") -> None:

@@ -25,17 +25,17 @@ class ABCNet(Method):
 
         forward   Σ_i α_i B_i  ⊛  Σ_j β_j A_j
         weights   B_i = sign(w − mean(w) + u_i std(w)),   u_i = −1 + 2(i − 1)/(M − 1)   (u = 0 for M = 1),
-                  mean and std of the layer;  α = argmin ‖w − Σ α_i B_i‖², found anew in each forward pass
+                  mean and std of the layer;  α = argmin ‖w − Σ α_i B_i‖², computed in each forward pass
         inputs    A_j = sign(x + v_j − ½),  β_j and v_j learned
         backward  Σ_i α_i g for the weight (α, mean and std are constants);  1[0 ≤ x + v_j ≤ 1] for x and v_j
 
-    Both sums are linear, so training needs one convolution; inference in bits needs M·N.  β_j starts at 1/N and the
+    Both sums are linear, so training needs one convolution; inference with bits needs M·N.  β_j starts at 1/N and the
     thresholds ½ − v_j at j/(N + 1), because equal thresholds would stay equal forever.  std divides by n.
 
     weight_bases        M
     activation_bases    N
     estimator           F' of the inputs' signs, taken at 2(x + v_j) − 1, so that ``ste`` is 1[0 ≤ x + v_j ≤ 1]
-    weight_estimator    of the weights' signs
+    weight_estimator    gradient estimator for the weights' signs
     """
 
     inputs_near_one = True

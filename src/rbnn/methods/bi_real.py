@@ -10,7 +10,7 @@ from rbnn.methods._registry import register_method
 
 @register_method("bi-real")
 class BiReal(SignInputs):
-    """Signs times the mean magnitude of each filter, the activation's gradient a piecewise polynomial.
+    """Signs times the mean magnitude of each filter; the activation's gradient is a piecewise polynomial.
 
         forward   α sign(w) ⊛ sign(x),   α_o = mean|w_o|, a constant in the backward pass
         backward  α·1[|w| ≤ 1] g for the weight (aware of its magnitude),  max(2 − 2|x|, 0) for the activation
@@ -20,8 +20,8 @@ class BiReal(SignInputs):
 
     gradient            of the weight: ``paper`` as above; ``release``: 1[|w| ≤ 1] g without α.  The authors' Caffe
                         version is ``release`` with ``weight_estimator = "identity"``
-    estimator           of the activation's sign
-    weight_estimator    of the weight's sign
+    estimator           gradient estimator for the activation's sign
+    weight_estimator    gradient estimator for the weight's sign
     """
 
     def __init__(

@@ -20,8 +20,8 @@ class BNN(SignInputs):
     momentum of weights at the border.  A weight of ±1 passes unchanged, so this is also the method for
     ``rbnn.optim.Bop``, which has no latent weights.
 
-    estimator           of the activation's sign
-    weight_estimator    of the weight's sign
+    estimator           gradient estimator for the activation's sign
+    weight_estimator    gradient estimator for the weight's sign
     """
 
     def __init__(self, weight: Tensor, *, estimator: str = "ste", weight_estimator: str = "identity") -> None:

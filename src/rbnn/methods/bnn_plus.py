@@ -13,7 +13,7 @@ SMALLEST_SCALE = 1e-4
 
 @register_method("bnn+")
 class BNNPlus(SignInputs):
-    """Signs times a learned scale, and a penalty that draws the magnitudes of the weights to that scale.
+    """Signs times a learned scale, and a penalty that pulls the magnitudes of the weights towards it.
 
         forward   α sign(w) ⊛ sign(x),   α learned
         backward  SwishSign, β = 5, for the activation;  1[|w| ≤ 1] for the weight
@@ -25,8 +25,8 @@ class BNNPlus(SignInputs):
     regulariser         ``r1`` or ``r2``
     strength            λ
     scale               one α per ``filter`` or ``layer``
-    estimator           of the activation's sign
-    weight_estimator    of the weight's sign
+    estimator           gradient estimator for the activation's sign
+    weight_estimator    gradient estimator for the weight's sign
     """
 
     def __init__(

@@ -19,21 +19,21 @@ MOST_BITS = 8
 
 @register_method("dorefa")
 class DoReFa(Method):
-    """Weights of one bit with one scale per layer, activations of k bits in [0, 1].
+    """1-bit weights with one scale per layer, and k-bit activations in [0, 1].
 
         forward   E sign(w) ⊛ q(x),   E = mean|w| of the layer,   q(x) = level/(2^k − 1)
                   level = number of thresholds (2i − 1)/(2(2^k − 1)), i = 1 … 2^k − 1, that are strictly below x
         backward  identity for the weight (E is a constant), 1[0 ≤ x ≤ 1] for the activation
 
     With one bit the activations are {0, 1} with threshold ½, not ±1.  The rule for levels is that of
-    ``round((2^k − 1) clip(x, 0, 1))`` with ties going down.
+    ``round((2^k − 1) clip(x, 0, 1))`` with ties rounded down.
 
     With G gradient bits the gradient r of the layer's output is quantised per image, m = max|r|:
     ``2m (q_G(clip(r/2m + ½ + N, 0, 1)) − ½)``,  ``N ~ U(−½, ½)/(2^G − 1)``,  ``q_G(z) = round((2^G − 1) z)/(2^G − 1)``.
 
     activation_bits     k
-    gradient_bits       G; 32 leaves gradients as they are
-    weight_estimator    of the weight's sign
+    gradient_bits       G; 32 leaves gradients unchanged
+    weight_estimator    gradient estimator for the weight's sign
     """
 
     inputs_near_one = True

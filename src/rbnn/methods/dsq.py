@@ -16,11 +16,11 @@ SMALLEST_RANGE = 1e-4
 
 
 class SoftSign(nn.Module):
-    """Hard ``c sign(x)`` forward; backward the derivative, by x, c and α, of
+    """Forward: hard ``c sign(x)``.  Backward: the derivative with respect to x, c and α of
 
         c tanh(k clip(x, −c, c)) / (1 − α),     k = ln(2/α − 1)/(2c)
 
-    which is DSQ's φ for one interval [−c, c]: it meets ±c at the ends.  α says how far it is from a step.
+    which is DSQ's φ for one interval [−c, c]: it reaches ±c at the ends.  The smaller α, the closer it is to a step.
     """
 
     def __init__(self, limit: Tensor) -> None:
@@ -51,10 +51,10 @@ class SoftSign(nn.Module):
 
 @register_method("dsq")
 class DSQ(Method):
-    """Signs times a learned range, the gradient that of a soft step whose sharpness is learned too.
+    """Signs times a learned range; the gradient is that of a soft step with learned sharpness.
 
         forward   c_w sign(w) ⊛ c_x sign(x)
-        backward  that of c tanh(k clip(x, −c, c))/(1 − α),  k = ln(2/α − 1)/(2c), by x, c and α
+        backward  that of c tanh(k clip(x, −c, c))/(1 − α),  k = ln(2/α − 1)/(2c), with respect to x, c and α
 
     c and α are learned, one pair per layer for the weight and one for the activation.  The range is symmetric, so that
     one bit is a sign.  c starts at mean|w| for the weight and at 1 for the activation, α at 0.2; after every step

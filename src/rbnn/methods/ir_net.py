@@ -11,16 +11,16 @@ from rbnn.methods._registry import register_method
 
 @register_method("ir-net")
 class IRNet(Method):
-    """Signs of the standardised weight times a power of two, the gradient an error decay estimator.
+    """Signs of the standardised weight times a power of two; the gradient is an error decay estimator.
 
         ŵ = (w − mean)/std per filter, std unbiased; a constant filter becomes zeros
         forward   2^round(log2 mean|ŵ_o|) sign(ŵ) ⊛ sign(x)           (the scale is a constant in the backward pass)
         backward  k t (1 − tanh²(t z)) for both signs,  t = 10^(t_min + e/E (t_max − t_min)),  k = max(1/t, 1);
                   then through mean and std
 
-    t_min, t_max    exponents of t at the start and the end: −3 and 1 as in the authors' ResNet-20; their VGG-small and
+    t_min, t_max    initial and final exponent of t: −3 and 1 as in the authors' ResNet-20; their VGG-small and
                     the paper start at −1
-    estimator       of both signs
+    estimator       gradient estimator for both signs
     """
 
     def __init__(self, weight: Tensor, *, t_min: float = -3.0, t_max: float = 1.0, estimator: str = "ede") -> None:

@@ -23,11 +23,11 @@ class LAB(SignInputs):
         v         moving average (0.999) of g², g the gradient of the binarized weight
 
     After every step v is updated with g and the latent weight is clamped to [−1, 1].  By the identity, g is the
-    gradient of w itself, so v is made from ``w.grad``: summed over micro-batches and averaged over processes, with any
-    optimiser.
+    gradient of w itself, so v is computed from ``w.grad``, summed over micro-batches and averaged over processes,
+    with any optimiser.
     With Adam the step is the paper's proximal Newton step.  v = 0 at the start gives α = mean|w|.
 
-    estimator    of the activation's sign
+    estimator    gradient estimator for the activation's sign
     """
 
     def __init__(self, weight: Tensor, *, estimator: str = "ste") -> None:

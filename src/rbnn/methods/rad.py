@@ -31,22 +31,22 @@ def distribution_loss(x: Tensor) -> Tensor:
 
 @register_method("rad")
 class RAD(BNN):
-    """Plain signs as in BNN, and a penalty on the distribution of what comes out of batch norm.
+    """Plain signs as in BNN, and a penalty on the distribution of batch-norm outputs.
 
         forward   sign(w) ⊛ sign(x)
         backward  identity for the weight, 1[|x| ≤ 1] for the activation; the weight is clamped to [−1, 1]
-        penalty   λ · mean over layers of L(x),  x the output of the batch norm behind the layer, before hardtanh
+        penalty   λ · mean over layers of L(x),  x the output of the batch norm after the layer, before hardtanh
                   L = mean_c (2 − |μ| − σ)₊² + mean_c (σ − 4)₊² + mean_c (μ² − σ²)₊
 
-    The form is that of the authors' code.  The batch norm behind a layer is the next one registered before another
-    convolution or linear layer.  It must have a learned gamma; otherwise σ would stay 1.  When the schedule is created,
-    it lets the method set a hook on that batch norm, which computes L in each forward pass of the training.  If a
-    shortcut is added after the batch norm, L is still that of the batch norm alone.
+    The form is that of the authors' code.  The batch norm of a layer is the next one registered after it, before
+    another convolution or linear layer.  It must have a learned gamma; otherwise σ would stay 1.  The schedule lets
+    the method register a hook on that batch norm, which computes L in each forward pass of training.  If a
+    shortcut is added after the batch norm, L still sees only the batch norm's output.
 
     strength            λ
-    until               share of the training after which the penalty is off
-    estimator           of the activation's sign
-    weight_estimator    of the weight's sign
+    until               fraction of the training after which the penalty is off
+    estimator           gradient estimator for the activation's sign
+    weight_estimator    gradient estimator for the weight's sign
     """
 
     def __init__(

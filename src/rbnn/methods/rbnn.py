@@ -49,19 +49,19 @@ class RBNN(Method):
     rotation        groups of weights that are rotated together: ``filter`` (C·kh·kw values, one rotation shared by all
                     filters), ``layer`` (all O·C·kh·kw values, the paper's text), ``none`` (R switched off)
     alpha           one β per ``filter`` or ``layer``; ``none`` fixes α at 1 (A switched off)
-    beta_start      where β starts; at π/2 (α = 1) its gradient vanishes and weight decay alone moves it
-    beta_decay      weight decay of β as a multiple of the weights' own
+    beta_start      where β starts; at π/2 (α = 1) its gradient vanishes and only weight decay moves it
+    beta_decay      weight decay of β, as a multiple of that of the weights
     estimator       ``training-aware`` (T), or another name of ``rbnn.functional.ESTIMATORS``; ``ste`` is T switched off
-    t_max           exponent of t at the end, 1 in the paper; with less the gradient closes later and signs move longer
+    t_max           final exponent of t, 1 in the paper; with less, the gradient narrows later and signs change longer
     floored         activations use k = 1 and t = max(t, 1), as in the published runs; otherwise the k and t of weights
     standardise     binarize activations as sign((x − mean)/std), mean and std per image, also at inference
-    scaled          take the gradient of the activations' sign at x/std of the image; the sign itself is that of x, so
-                    that inference needs no statistics.  Requires standardise = false
+    scaled          take the gradient of the activations' sign at x/std of the image; the sign is that of x, so
+                    inference needs no statistics.  Requires standardise = false
     gradient        of w̃: ``paper``, (1 − α) I + α Rᵀ (eq. 15), or ``release``, (1 − α) I: the authors' code omits the
-                    rotation, so weights get no gradient where α = 1
+                    rotation, so weights get no gradient if α = 1
     cycles          rounds of B-, R1- and R2-step at the start of an epoch
-    rotate_until    share of the training after which the rotation stays fixed; 1 rotates before every epoch, as in the
-                    paper, 0 only before the first
+    rotate_until    fraction of the training after which the rotation stays fixed; 1 rotates before every epoch, as in
+                    the paper, 0 only before the first
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class XNORNet(SignInputs):
                  PyTorch version
     k_map        multiply the output by K = mean_c|x| ⊛ box(1/(kh·kw)), with the layer's own stride, padding and
                  dilation; no gradient flows through K.  Off, as in both public implementations
-    estimator    of both signs, in place of 1[|·| ≤ 1]
+    estimator    gradient estimator for both signs, in place of 1[|·| ≤ 1]
     """
 
     def __init__(

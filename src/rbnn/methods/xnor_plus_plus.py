@@ -17,7 +17,7 @@ CASES = (1, 2, 3, 4)
 
 @register_method("xnor++")
 class XNORPlusPlus(SignInputs):
-    """A learned scale for each output channel and position, in place of XNOR-Net's computed ones.
+    """A learned scale for each output channel and position, instead of XNOR-Net's computed scales.
 
         forward   Γ ⊙ (sign(w) ⊛ sign(x))
         backward  1[|·| ≤ 1] for both signs; Γ by ordinary backpropagation
@@ -28,13 +28,13 @@ class XNORPlusPlus(SignInputs):
         case 4    Γ_ohw = α_o β_h γ_w          the published one
 
     α starts at mean|w_o|, β and γ at 1, so at first the layer is XNOR-Net without K.  Γ has no weight decay.  A signal
-    has one dimension, for which case 4 is case 3.  A linear layer has no positions, so all cases are case 1.
+    has one dimension, so case 4 equals case 3.  A linear layer has no positions, so all cases are case 1.
 
-    Networks by name know their image size.  Your own network needs one batch before its optimizer is created; other
-    sizes are refused from then on.
+    Named networks know their image size.  Run one batch through your own network before you create its optimizer;
+    after that, other sizes raise an error.
 
     case         see above
-    estimator    of both signs
+    estimator    gradient estimator for both signs
     """
 
     def __init__(self, weight: Tensor, *, case: int = 4, estimator: str = "ste") -> None:
