@@ -102,6 +102,13 @@ def test_models(rbnn: Rbnn) -> None:
         assert name in table.out
 
 
+def test_pretrained_sizes_are_in_kilobytes(rbnn: Rbnn) -> None:
+    table = rbnn("models", "--pretrained").out
+    assert " kB " in table
+    for card in json.loads(rbnn("models", "--pretrained", "--json").out):
+        assert f" {card['bytes'] / 1000:.1f} " in table
+
+
 def test_methods(rbnn: Rbnn) -> None:
     rows = json.loads(rbnn("methods", "--json").out)
     assert [row["name"] for row in rows] == method_names()

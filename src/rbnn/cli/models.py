@@ -65,8 +65,8 @@ def _pretrained(as_json: bool) -> None:
     if as_json:
         print(json.dumps([{"name": n, "bytes": sizes[n], **asdict(card)} for n, card in cards.items()], indent=2))
         return
-    table = Table("name", "what it is", "top-1 %", "KB", "epochs")
+    table = Table("name", "what it is", "top-1 %", "kB", "epochs")
     for name, card in cards.items():
-        size = f"{sizes[name] / 1000:,.0f}"
+        size = f"{sizes[name] / 1000:,.1f}"
         table.add_row(name, card.summary, f"{card.packed_top1:.2f}", size, str(card.epochs))
     Console().print(table)
