@@ -1,6 +1,6 @@
 """Differentiable binarization: hard sign forward, an estimator backward.
 
-On a CPU the elementwise work of tents runs in fused kernels (``kernels.py``), with one pass forward and one backward.
+On a CPU the elementwise work of tents runs in fused kernels (``kernels/``), with one pass forward and one backward.
 Only the input is saved for backward, which the network keeps anyway.  Other estimators are plain torch.
 """
 
