@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 from torch.nn.modules import activation as activations
-from torch.nn.modules.batchnorm import _NormBase
 
 from rbnn.nn import BinaryLayer
 
@@ -36,7 +35,10 @@ _SEEN_THROUGH: dict[str, set[Any]] = {
     "call_method": {"flatten", "view", "reshape", "contiguous", "mean", "permute", "transpose", "squeeze", "to"},
 }  # fmt: skip
 
-_NORM_MODULES = _NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm
+_NORM_MODULES = (
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d,
+    nn.InstanceNorm3d, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm,
+)  # fmt: skip
 _NORMS = {F.batch_norm, F.layer_norm, F.group_norm, F.instance_norm, F.rms_norm, F.normalize}
 # Activations keep large values large, or saturate: a norm counts behind them, too.
 _ACTIVATION_MODULES = tuple(

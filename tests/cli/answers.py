@@ -2,6 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from rbnn.packed import oracle
+from rbnn.packed.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -31,3 +38,10 @@ from rbnn.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 """A program that runs the command line as if only the base dependencies were installed."""
+
+
+def logits(graph: Graph, *paths: Path) -> np.ndarray:
+    """The oracle's output; 11×8 pixels are cropped to the centre 8×8."""
+    pixels = np.stack([np.asarray(Image.open(path))[2:10] for path in paths]).astype(np.float64)
+    images = (pixels / 255 - graph.input.mean) / graph.input.std
+    return oracle.run(graph, images.transpose(0, 3, 1, 2).astype(np.float32))

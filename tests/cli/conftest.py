@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from answers import SMALL, Answer, Rbnn
+from packed_networks import small_network
+from PIL import Image
 
 from rbnn.cli import main
+from rbnn.packed import file as packfile
 
 
 @pytest.fixture
@@ -27,3 +31,18 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "erster Läuf"
     assert main(["train", "digits", "--epochs", "1", *SMALL, "--out", str(out)]) == 0
     return out
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """net.rbnn, and a set of images in which folder "a" has three and the others two."""
+    monkeypatch.chdir(tmp_path)
+    packfile.write(small_network(), tmp_path / "net.rbnn")
+    rng = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for name, count in zip("abcde", (3, 2, 2, 2, 2), strict=True):
+            folder = tmp_path / "image-folder" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(rng.integers(0, 256, (11, 8, 3), np.uint8)).save(folder / f"{i}.png")
+    return tmp_path

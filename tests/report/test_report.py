@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+from changed_runs import without
 from packed_networks import small_network
 
 from rbnn.cli import main
 from rbnn.costs.packed import OperationCosts, PackedCosts
 from rbnn.packed import file as packfile
 from rbnn.report.analysed import Timed
-from rbnn.report.figures import Figure
-from rbnn.report.findings import findings, findings_of
+from rbnn.report.findings import findings
 from rbnn.report.page import Report, read, write_page
-from rbnn.report.paper_figures import claims
 
 SECTIONS = ("summary", "curves", "layers", "weights", "flips", "alpha", "gradients", "costs", "configuration")
 FIGURES = {
@@ -79,14 +78,6 @@ def page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Pa
         return Page(path)
 
     return make
-
-
-def without(run: Path, place: Path, *names: str) -> Path:
-    """A copy of a run that lacks some files."""
-    copy = Path(shutil.copytree(run, place / "copy"))
-    for name in names:
-        (copy / name).unlink()
-    return copy
 
 
 @pytest.fixture(scope="module")
@@ -232,75 +223,6 @@ def test_one_epoch(rbnn_run: Path, tmp_path: Path) -> None:
     assert keys(report) == FIGURES - {"epoch_flips"}
 
 
-# Sentences
-
-
-def test_the_sentences_follow_from_the_numbers(rbnn_run: Path, xnor_run: Path) -> None:
-    report = read([rbnn_run, xnor_run])
-    ours, theirs = report.runs
-    other = {layer.name: layer for layer in theirs.layers}
-    won = sum(layer.angle < other[layer.name].angle for layer in ours.layers)
-    first, second, counted = (ours, theirs, won) if 2 * won >= 18 else (theirs, ours, 18 - won)
-    how_many = "all 18" if counted == 18 else f"{counted} of 18"
-    said = " ".join(findings(report.runs, report.times))
-    assert f"smaller in {first.name} than in {second.name} in {how_many} layers" in said
-    assert "25.3× smaller than the float twin" in said
-    assert "different data or numbers of epochs" in said
-    best = max(entry["top1"] for entry in ours.run.epochs)
-    assert findings_of(ours)[0] == "Method: rbnn as in its paper."
-    assert f"Reached {best:.2f} % on the test set of digits" in findings_of(ours)[1]
-
-    table = {(claim.figure, claim.run): claim for claim in claims(report.runs)}
-    cosines = sum(layer.cosine > other[layer.name].cosine for layer in ours.layers)
-    assert table["2a", ours.name].answer.startswith(f"{cosines} of 18 layers, mean 0.")
-    assert table["2a", ours.name].holds == (cosines == 18)
-    absolute = sum((layer.error or 0) < (other[layer.name].error or 0) for layer in ours.layers)
-    assert table["2b", ours.name].answer.endswith(f"; absolute: {absolute} of 18")
-    assert table["4c", ours.name].answer.startswith("1.000 at the start, ")
-    near_half = sum(0.45 <= (layer.flips or 0) <= 0.55 for layer in ours.layers)
-    assert table["7", ours.name].answer.startswith(f"{near_half} of 18 layers")
-    assert set(table) == {(figure, ours.name) for figure in ("2a", "2b", "4c", "6", "7")} | {
-        (figure, theirs.name) for figure in ("6", "7")
-    }
-    alone = {claim.figure for claim in claims(report.runs[:1])}
-    assert alone == {"4c", "6", "7"}, "nothing to compare with"
-
-
-def set_options(run: Path, *lines: str) -> None:
-    """Change options of a run, which records all of them."""
-    config = (run / "config.toml").read_text()
-    for line in lines:
-        name = line.partition(" = ")[0]
-        config, changed = re.subn(rf"^{name} = .*$", line, config, flags=re.MULTILINE)
-        assert changed == 1
-    (run / "config.toml").write_text(config)
-
-
-def test_rbnn_without_rotation_is_not_held_to_the_paper(rbnn_run: Path, tmp_path: Path) -> None:
-    copy = without(rbnn_run, tmp_path, "best.pt", "last.pt")
-    set_options(copy, 'rotation = "none"', 'alpha = "none"')
-    assert claims(read([copy]).runs) == []
-
-
-@pytest.mark.parametrize(
-    ("share", "said"),
-    [
-        (1.0, "reaches 100 % of the weights."),
-        (1 - 1e-9, "reaches more than 99 % of the weights; for the others F′ is 0 or close to it."),
-        (0.996, "reaches more than 99 % of the weights; for the others F′ is 0 or close to it."),
-        (0.99, "reaches 99 % of the weights; for the others F′ is 0 or close to it."),
-        (0.5, "reaches 50 % of the weights; for the others F′ is 0 or close to it."),
-        (0.004, "reaches less than 1 % of the weights; for the others F′ is 0 or close to it."),
-        (0.0, "reaches 0 % of the weights; for the others F′ is 0 or close to it."),
-    ],
-)
-def test_all_weights_are_said_of_all_weights_alone(rbnn_run: Path, share: float, said: str) -> None:
-    (each,) = read([rbnn_run]).runs
-    vars(each)["reached"] = share  # instead of computing them
-    (sentence,) = [text for text in findings_of(each) if "the gradient of sign reaches" in text]
-    assert sentence.endswith(said)
-
-
 def test_json(xnor_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["report", str(xnor_run), "-o", str(tmp_path / "p.html"), "--json"]) == 0
@@ -312,49 +234,6 @@ def test_json(xnor_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ]
     assert answer["page"] == str(tmp_path / "p.html")
     assert any("The angle between weights and their signs" in sentence for sentence in answer["findings"])
-
-
-# The gradient of sign
-
-
-def gradient_figures(*runs: Path) -> list[Figure]:
-    return [figure for figure in read(runs).figures if figure.key.startswith("gradient_")]
-
-
-def test_weights_and_activations_have_a_figure_each_where_their_gradients_differ(rbnn_run: Path) -> None:
-    weights, activations = gradient_figures(rbnn_run)
-    assert f"used by {rbnn_run.name} for weights." in weights.caption
-    assert "t grows from 0.01 to 10" in weights.caption
-    assert weights.caption.endswith("Figure 5 of the paper.")
-    assert f"used by {rbnn_run.name} for activations." in activations.caption
-    assert "t grows from 1 to 10" in activations.caption
-    assert "t stays 1 until e/E = 0.67" in activations.caption
-    assert "Figure 5" not in activations.caption
-    assert weights.title != activations.title
-    at_zero = [{row[0]: row[3] for row in figure.rows if row[1] == 0} for figure in (weights, activations)]
-    # F'(0) = √2 t k
-    assert at_zero[0] == pytest.approx(
-        {step: 2**0.5 * max(1, 10 ** (-2 + 3 * step)) for step in (0.0, 0.25, 0.5, 0.75, 1.0)}
-    )
-    assert at_zero[1] == pytest.approx({0.5: 2**0.5, 0.75: 2**0.5 * 10**0.25, 1.0: 2**0.5 * 10})
-
-
-@pytest.mark.parametrize("options", ["floored = false", 'estimator = "ste"'])
-def test_one_figure_where_they_do_not(rbnn_run: Path, tmp_path: Path, options: str) -> None:
-    copy = without(rbnn_run, tmp_path, "best.pt", "last.pt")
-    set_options(copy, options)
-    (figure,) = gradient_figures(copy)
-    assert "used by copy for weights and activations." in figure.caption
-
-
-def test_all_runs_keep_the_side(rbnn_run: Path, xnor_run: Path, tmp_path: Path) -> None:
-    twice = without(rbnn_run, tmp_path)
-    captions = [figure.caption for figure in gradient_figures(rbnn_run, twice)]
-    assert [caption.split(". ")[0] for caption in captions] == [
-        "The estimator training-aware, used by all runs for weights",
-        "The estimator training-aware, used by all runs for activations",
-    ]
-    assert "used by xnor for weights and activations." in gradient_figures(rbnn_run, xnor_run)[2].caption
 
 
 # Time

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
 from rbnn.training.config import TrainConfig, from_table
@@ -85,3 +86,9 @@ def assert_same_run(a: Path, b: Path) -> None:
         assert difference(state_of(a / name), state_of(b / name), name) is None
     assert (a / "initial.safetensors").read_bytes() == (b / "initial.safetensors").read_bytes()
     assert log_of(a) == log_of(b)
+
+
+def events(run: Path) -> dict[str, list[tuple[int, float]]]:
+    accumulator = EventAccumulator(str(run))
+    accumulator.Reload()
+    return {tag: [(e.step, e.value) for e in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]}

@@ -26,10 +26,9 @@ from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from rbnn.errors import ConfigError, NotBinary
+from rbnn.functional.batch_norm import BatchNorm
 from rbnn.methods import BinaryForm
 from rbnn.models import RPReLU
 from rbnn.nn import BinaryLayer, BinaryLinear, evaluation_mode
@@ -38,6 +37,8 @@ AFFINE_BYTES = 8
 """Two float32 per channel."""
 
 FLOAT_BYTES = 4
+Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | Transposed
 
 _KEEP_AN_AFFINE_MOVABLE = (
     nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d,
@@ -152,7 +153,7 @@ def _layer(name: str, module: nn.Module, form: BinaryForm | None, call: "_Call",
     if _is_batch_norm(module):
         kind = "batch norm"
         float_bytes = AFFINE_BYTES * module.num_features
-    elif isinstance(module, _ConvNd):
+    elif isinstance(module, Convolution):
         kind = "conv"
     elif isinstance(module, nn.Linear):
         kind = "linear"
@@ -224,14 +225,14 @@ def _packed_bytes(bits: int) -> int:
     return -(-bits // 8)
 
 
-def _is_batch_norm(module: nn.Module) -> TypeGuard[_BatchNorm]:
+def _is_batch_norm(module: nn.Module) -> TypeGuard[BatchNorm]:
     """Whether it can be folded: without running statistics it is not a fixed affine."""
-    return isinstance(module, _BatchNorm) and module.running_mean is not None
+    return isinstance(module, BatchNorm) and module.running_mean is not None
 
 
 def _is_atom(module: nn.Module) -> bool:
     """Whether everything inside (a method, a parametrization of the weight) is a part of this layer."""
-    return isinstance(module, _ConvNd | nn.Linear)
+    return isinstance(module, Convolution | nn.Linear)
 
 
 def _rows(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -286,9 +287,9 @@ def _run(model: nn.Module, example_input: Tensor | tuple[Tensor, ...]) -> dict[n
         if not isinstance(out, Tensor):
             return
         call.output = tuple(out.shape[1:])
-        if isinstance(module, _ConvTransposeNd):
+        if isinstance(module, Transposed):
             call.positions += given.numel() // module.in_channels if isinstance(given, Tensor) else 0
-        elif isinstance(module, _ConvNd | nn.Linear):
+        elif isinstance(module, Convolution | nn.Linear):
             call.positions += out.numel() // module.weight.shape[0]
         if isinstance(module, BinaryLayer):
             waiting[id(out)] = out, module

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from rbnn.functional import kernels
 from rbnn.functional.sign_conv import LANES
 
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
+
 
 def norm_possible(norm: nn.Module, *tensors: Tensor) -> bool:
     """Whether the kernels can replace ``norm`` for tensors of this shape.  They need torch's own batch norm with

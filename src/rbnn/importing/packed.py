@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from rbnn.errors import CheckpointError
 from rbnn.exporting import pack
@@ -24,6 +23,7 @@ from rbnn.exporting.draft import Draft
 from rbnn.exporting.int8 import Rounding
 from rbnn.exporting.lower import lower
 from rbnn.exporting.trace import trace
+from rbnn.functional.batch_norm import BatchNorm
 from rbnn.nn import BinaryConv2d, BinaryLinear
 from rbnn.packed import oracle
 from rbnn.packed.graph import Graph
@@ -137,7 +137,7 @@ class _Restoring:
         return lower(trace(self.model, self.images))
 
     def _norms(self) -> set[str]:
-        return {name for name, module in self.modules.items() if isinstance(module, _BatchNorm)}
+        return {name for name, module in self.modules.items() if isinstance(module, BatchNorm)}
 
     def _fold_back(self, draft: Draft, step: Operation, norm: Operation) -> None:
         """``scale = s a``, ``shift = h a + c``: the convolution by itself has s and h, the batch norm a and c."""
@@ -167,7 +167,7 @@ class _Restoring:
         """Set a batch norm that computes ``factor x + shift``.  ``spread`` is the guessed deviation of x.  Without it,
         x is assumed to be what this norm standardises."""
         norm = self.modules[name]
-        assert isinstance(norm, _BatchNorm)
+        assert isinstance(norm, BatchNorm)
         factor, shift = np.broadcast_to(factor, norm.num_features), np.broadcast_to(shift, norm.num_features)
         if norm.running_mean is None or norm.running_var is None or norm.weight is None:
             raise Mismatch(f"the batch norm {name!r} has no running statistics, or no weight")

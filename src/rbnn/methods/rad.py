@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
 from rbnn.errors import ConfigError
+from rbnn.functional.batch_norm import BatchNorm
 from rbnn.methods._options import between
 from rbnn.methods._registry import register_method
 from rbnn.methods.bnn import BNN
@@ -85,14 +85,14 @@ class RAD(BNN):
                 raise ConfigError("method 'rad' needs batch norms with a learned gamma: set affine = True")
             self._hook = norm.register_forward_hook(self._measure)
 
-    def norm_behind(self, model: nn.Module) -> _BatchNorm | None:
+    def norm_behind(self, model: nn.Module) -> BatchNorm | None:
         """The batch norm that follows the layer of this method."""
         modules = iter(model.modules())
         for module in modules:
             if getattr(module, "method", None) is self:
                 break
         for module in modules:
-            if isinstance(module, _BatchNorm):
+            if isinstance(module, BatchNorm):
                 return module if module.num_features == self._filters else None
             if isinstance(module, nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
                 return None

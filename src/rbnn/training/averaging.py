@@ -4,8 +4,9 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from rbnn.functional.batch_norm import BatchNorm
 
 
 class Average:
@@ -45,7 +46,7 @@ class Average:
 def _averaged(model: nn.Module) -> list[str]:
     names = [name for name, _ in model.named_parameters()]
     for prefix, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.running_mean is not None:
+        if isinstance(module, BatchNorm) and module.running_mean is not None:
             names += [f"{prefix}.running_mean".lstrip("."), f"{prefix}.running_var".lstrip(".")]
     return names
 

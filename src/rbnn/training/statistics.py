@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from rbnn.errors import CheckpointError
+from rbnn.functional.batch_norm import BatchNorm
 from rbnn.nn import evaluation_mode
 
 
@@ -50,10 +50,10 @@ def get_statistics(model: nn.Module) -> tuple[Tensor, Tensor]:
     return torch.cat([mean for mean, _ in kept if mean is not None]), torch.cat([v for _, v in kept if v is not None])
 
 
-def _norms(model: nn.Module) -> Iterator[_BatchNorm]:
+def _norms(model: nn.Module) -> Iterator[BatchNorm]:
     """The batch norms that have statistics, and a weight that can compensate for new ones."""
     for norm in model.modules():
-        if isinstance(norm, _BatchNorm) and norm.running_mean is not None and norm.affine:
+        if isinstance(norm, BatchNorm) and norm.running_mean is not None and norm.affine:
             yield norm
 
 
@@ -83,7 +83,7 @@ class _Moments:
         return spread.clamp_min(0) * (self.count / (self.count - 1))
 
 
-def _set_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
+def _set_statistics(norm: BatchNorm, mean: Tensor, variance: Tensor) -> None:
     assert norm.running_mean is not None
     assert norm.running_var is not None
     factor = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
