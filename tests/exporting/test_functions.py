@@ -92,6 +92,11 @@ CHOSEN: dict[str, Function] = {
     "one minus what is repeated": lambda x: 1 - x.mean(1, keepdim=True).expand_as(x),
     "a constant that repeats": lambda x: x.mean(3, keepdim=True) * torch.linspace(-1, 1, 5) + 1,
     "by name": lambda x: torch.add(input=F.relu(input=x), other=x),
+    "length of vectors": lambda x: torch.linalg.vector_norm(x, ord=2, dim=(2, 3), keepdim=True) + x,
+    "length, as torch.norm computes it": lambda x: torch.norm(x, p=2, dim=1, keepdim=True) * x,
+    "one list of pixels and back": lambda x: nn.BatchNorm1d(12).eval()(x.flatten(2).mT.flatten(0, 1)).reshape_as(
+        x.flatten(2).mT
+    ),
     "one number": lambda x: x.mean((1, 2, 3)), "one number of several": lambda x: (x.mean((1, 2, 3)), x.sum((2, 3))),
     "one answer in two shapes": lambda x: (x.mean((2, 3), keepdim=True), x.mean((2, 3), keepdim=True).flatten(1)),
     "windows": lambda x: F.unfold(x, (3, 2), dilation=(1, 2), padding=1, stride=2),

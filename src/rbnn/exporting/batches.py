@@ -117,7 +117,7 @@ def _dim_of_join(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
 
 def lowered(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], found: list[Batched]) -> Made:
     """``args`` and ``kwargs`` contain Batched values; ``found`` is the list of them."""
-    if handler in MOVERS and len(found) == 1:
+    if handler is shapes.reshape or (handler in MOVERS and len(found) == 1):  # reshape_as also has a model of its shape
         return _moved(call, found[0])
     if handler in (shapes.stack, shapes.cat):
         return [_joined(call, handler, list(args[0]), _dim_of_join(args, kwargs))]
@@ -307,8 +307,9 @@ MOVERS = (
 ALONG: dict[Callable[..., Any], int | None] = {
     reductions.mean: 1, reductions.total: 1, reductions.amax: 1, reductions.amin: 1, reductions.largest: 1,
     reductions.smallest: 1, reductions.var: 1, reductions.std: 1, reductions.softmax: 1, reductions.log_softmax: 1,
-    reductions.softmin: 1, reductions.logsumexp: 1, reductions.norm: 2, reductions.normalize: 2,
-    arithmetic.glu: 1, handlers.linear: None, arithmetic.matmul: None, reductions.layer_norm: None,
+    reductions.softmin: 1, reductions.logsumexp: 1, reductions.norm: 2, reductions.vector_norm: 2,
+    reductions.normalize: 2, arithmetic.glu: 1,
+    handlers.linear: None, arithmetic.matmul: None, reductions.layer_norm: None,
     multi_head_attention: None,
 }  # fmt: skip
 """Handlers that work along some dimensions, and the index of the argument that names them."""

@@ -154,6 +154,8 @@ def _call(draft: Draft, step: Step, names: set[str]) -> Call:
     where = step.where or "the model"
 
     def again(tensor: Tensor) -> Tensor:
+        if called(step.target) in ("reshape_as", "view_as"):  # their second tensor only has a shape
+            return tensor.reshape(result.shape)
         args, kwargs = replaced((step.args, step.kwargs), Value, lambda _: tensor)
         made: Tensor = step.target(*args, **kwargs)
         return made

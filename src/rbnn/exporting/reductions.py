@@ -269,6 +269,10 @@ def normalize(call: Call, x: Place, p: float = 2.0, dim: Any = 1, eps: float = 1
     return call.write("divide", {"a": x.buffer, "b": length})
 
 
+def vector_norm(call: Call, x: Place, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
+    return norm(call, x, ord, dim)
+
+
 def norm(call: Call, x: Place, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
     if dim is None:
         raise call.fail("images of a batch must stay separate: name the dimensions")
