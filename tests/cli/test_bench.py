@@ -86,11 +86,13 @@ def test_a_network_of_bytes_gets_bytes_and_the_others_the_same_pictures(tmp_path
     assert "rbnn got images as bytes" in rbnn(*words).out
 
 
-def test_a_run_directory_is_exported_first(run_directory: Path, rbnn: Rbnn) -> None:
+def test_a_run_directory_is_exported_first(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:
     answer = rbnn("bench", run_directory, "--seconds", "0.01", "--against", "", "--json")
     assert (answer.code, answer.err) == (0, "")
     found = json.loads(answer.out)
     assert (found["net"], found["input"]) == (str(run_directory), [1, 8, 8])
+    rbnn("export", run_directory, "-o", tmp_path / "net.rbnn")
+    assert found["bytes"] == (tmp_path / "net.rbnn").stat().st_size
 
 
 def test_a_network_by_itself(net: Path, rbnn: Rbnn) -> None:

@@ -9,6 +9,7 @@ from answers import SMALL, Rbnn
 from rbnn.cli.train import parse
 from rbnn.methods import method_names, method_options
 from rbnn.models import model_names
+from rbnn.text import plural
 from rbnn.training.config import TrainConfig, read_recipe
 from rbnn.training.log import read_log
 
@@ -16,8 +17,10 @@ from rbnn.training.log import read_log
 def test_train_says_what_came_of_it(rbnn: Rbnn, tmp_path: Path) -> None:
     out = tmp_path / "run"
     answer = rbnn("train", "digits", "--epochs", "1", *SMALL, "--options", "alpha=layer", "cycles=2", "--out", out)
-    assert (answer.code, answer.err) == (0, "")  # progress is for terminals
     (entry,) = read_log(out / "log.jsonl")
+    assert answer.code == 0
+    assert answer.err.startswith(f"epoch   0  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  test ")
+    assert answer.err.count("\n") == 1  # bars are for terminals
     *_, method, last = answer.out.splitlines()
     assert method == (
         "rbnn, not as in its paper: rotate_until = 0 (paper: 1), alpha = layer (paper: filter), cycles = 2 (paper: 3)"
@@ -37,10 +40,20 @@ def test_train_refuses_to_overwrite_and_resumes(rbnn: Rbnn, run_directory: Path,
     assert answer.err.startswith(f"rbnn: {moved} already contains a run: add --resume")
     answer = rbnn("train", moved, "--resume")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.rstrip().endswith(f"run in {moved}")
+    epochs = read_recipe(moved / "config.toml").epochs
+    longer = f"rbnn train {moved} --resume --epochs {2 * epochs}"
+    assert answer.out == f"{moved} is finished after {plural(epochs, 'epoch')}; train longer with: {longer}\n"
     answer = rbnn("train", moved, "--resume", "--lr", "0.7")
     assert answer.code == 2
     assert "was trained with lr = 0.1, not lr = 0.7" in answer.err
+
+
+def test_a_run_that_does_not_exist(rbnn: Rbnn, run_directory: Path, tmp_path: Path) -> None:
+    answer = rbnn("train", tmp_path / "none", "--resume")
+    missing = f"rbnn: the run directory or recipe {tmp_path / 'none'} does not exist"
+    assert (answer.code, answer.err) == (2, f"{missing}; {tmp_path} contains no runs\n")
+    shutil.copytree(run_directory, tmp_path / "one")
+    assert rbnn("train", tmp_path / "none", "--resume").err == f"{missing}; runs in {tmp_path}: {tmp_path / 'one'}\n"
 
 
 def test_train_on_a_float_twin_has_no_table(rbnn: Rbnn, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from typing import Annotated, get_type_hints
 import pytest
 import tyro
 
+from rbnn.cli import main
 from rbnn.cli._flags import parse_flags
+from rbnn.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Small:
     it goes anywhere."""
     count: int = 1
     silent: bool = False
+    share: float = 0.5
 
 
 def test_a_help_text_has_no_line_breaks_of_the_source(
@@ -45,3 +48,29 @@ def test_without_the_source_flags_work(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as end:
         parse_flags(Small, ["--help"])
     assert end.value.code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--count", "x"], "--count takes a whole number, got 'x'"),
+        (["--share", "half"], "--share takes a number, got 'half'"),
+        (["--cuont", "3"], "unknown option --cuont: did you mean --count?"),
+        (["extra"], "unknown option extra"),
+        (["--count"], "--count needs a value"),
+    ],
+)
+def test_a_bad_flag_is_one_sentence(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_flags(Small, words, prog="rbnn small [RECIPE]")
+    assert str(caught.value).startswith(says)
+    assert str(caught.value).endswith("`rbnn small --help` explains the options")
+    assert "│" not in str(caught.value)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_missing_argument_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rbnn: an argument is missing (Run directory (its best epoch), checkpoint, packed file")
+    assert said.count("\n") == 1

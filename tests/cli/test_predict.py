@@ -49,9 +49,8 @@ def test_a_pretrained_network_is_evaluated_on_the_data_of_its_card(place: Path, 
     assert json.loads(answer.out)["top1"] == pytest.approx(
         pretrained.card("resnet20-bireal-digits").packed_top1, abs=0.006
     )
-    assert (
-        "expects 10 classes" in rbnn("eval", "resnet20-bireal-digits", "--data", "image-folder", "--data-dir", ".").err
-    )
+    said = rbnn("eval", "resnet20-bireal-digits", "--data", "image-folder", "--data-dir", ".").err
+    assert "resnet20-bireal-digits takes images with 1 channel, but those of image-folder have 3" in said
     shutil.copy("net.rbnn", "resnet20-bireal-digits")  # a local file takes precedence and has no card
     assert "does not record its data set" in rbnn("eval", "resnet20-bireal-digits").err
 
@@ -214,7 +213,7 @@ def variant(name: str) -> Graph:
     [
         (["predict", "net.rbnn"], "no images given"),
         (["predict", "net.rbnn", "none.png"], "image none.png does not exist"),
-        (["predict", "net.rbnn", "text.png"], "text.png could not be read as an image"),
+        (["predict", "net.rbnn", "text.png"], "text.png could not be read as an image: its format is unknown"),
         (["predict", "net.rbnn", "half.png"], "half.png could not be read as an image"),
         (["predict", "net.rbnn", "image-folder"], "image-folder could not be read as an image"),
         (["predict", "net.rbnn", "picture.png", "--top", "0"], "--top must be at least 1, got 0"),
@@ -237,7 +236,7 @@ def variant(name: str) -> Graph:
         (["eval", "net.rbnn"], "net.rbnn does not record its data set: add --data NAME"),
         (
             ["eval", "net.rbnn", "--data", "digits"],
-            "net.rbnn expects 5 classes of 3-channel images, but digits has 10 classes of 1-channel",
+            "net.rbnn takes images with 3 channels, but those of digits have 1: choose the data set that",
         ),
         (["eval", "net.rbnn", "--data", "image-folder", "--device", "cuda"], "packed files, which run on the CPU"),
         (["eval", "net.rbnn", "--data", "image-folder", "--batch-size", "0"], "batch_size must be at least 1, got 0"),

@@ -172,6 +172,18 @@ def test_one_picture_without_a_batch(tmp_path: Path, model: nn.Module, example: 
         rbnn.export(nn.Sequential(model, nn.ReLU()), tmp_path / "net.rbnn", example)
 
 
+def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"the directory \S*no does not exist: create it before the export to"):
+        rbnn.export(nn.Conv2d(3, 4, 3), tmp_path / "no" / "net.rbnn", images())
+    with pytest.raises(ExportError, match=r"the directory \S*no does not exist"):
+        rbnn.export_onnx("resnet20-bireal-digits", tmp_path / "no" / "net.onnx")
+
+
+def test_a_torch_model_is_packed_before_onnx(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"got Conv2d: pack a torch model with rbnn\.export first"):
+        rbnn.export_onnx(nn.Conv2d(3, 4, 3), tmp_path / "net.onnx")  # type: ignore[arg-type]
+
+
 class InADict(nn.Module):
     def __init__(self, *names: str) -> None:
         super().__init__()

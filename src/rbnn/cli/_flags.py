@@ -1,22 +1,58 @@
-"""Parse the flags of a command, with help texts that are wrapped as paragraphs."""
+"""Parse the flags of a command, with help texts that are wrapped as paragraphs and errors in one sentence."""
 
 import ast
 import inspect
+import io
+import re
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from typing import Annotated, Any, TypeVar
 
 import tyro
+
+from rbnn.errors import ConfigError
 
 Options = TypeVar("Options")
 
 
 def parse_flags(options: type[Options], words: list[str], **settings: Any) -> Options:
     """``options``, a dataclass, from the words of a command line.  ``settings`` are arguments of ``tyro.cli``."""
-    with _flowing(options) if {"-h", "--help"} & set(words) else nullcontext():
-        parsed: Options = tyro.cli(options, args=words, **settings)
+    said = io.StringIO()
+    try:
+        with _flowing(options) if {"-h", "--help"} & set(words) else nullcontext(), redirect_stderr(said):
+            parsed: Options = tyro.cli(options, args=words, **settings)
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise ConfigError(_sentence(said.getvalue(), settings["prog"].partition(" [")[0])) from None
     return parsed
+
+
+def _sentence(box: str, command: str) -> str:
+    """What tyro says in a box, in one sentence."""
+    plain_box = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip("│| ") for line in plain_box.splitlines() if line[:1] not in "╭╰+"]
+    text = " ".join(line for line in lines if line.strip("─-"))
+    text = re.sub(r"^[A-Z][a-z ]+ (?=Error parsing |Unrecognized options: |Missing )", "", text)  # the box's title
+    text, _, _ = text.partition(" For full helptext")
+    text, _, near = text.partition(" Perhaps you meant: ")
+    text, _, _ = text.partition(" Argument helptext:")
+    hint = f"did you mean {near.split()[0]}? " if near else ""
+    for pattern, plain in _PLAIN.items():
+        text = re.sub(pattern, plain, text)
+    return f"{text}: {hint}`{command} --help` explains the options"
+
+
+_PLAIN = {
+    r"^Error parsing (\S+): invalid literal for int\(\) with base 10: ": r"\1 takes a whole number, got ",
+    r"^Error parsing (\S+): could not convert string to float: ": r"\1 takes a number, got ",
+    r"^Error parsing (\S+): ": r"\1: ",
+    r"^Unrecognized options: ([^,]*).*": r"unknown option \1",
+    r"^Missing value for argument '(\S+)'.*": r"\1 needs a value",
+    r"^Missing from rbnn \w+: \S+ (.*?)\.? \(required\).*": r"an argument is missing (\1)",
+}
+"""What tyro says, and the same in our words."""
 
 
 @contextmanager

@@ -137,7 +137,9 @@ def _as_packed(path: Path) -> Iterator[Path]:
     side = network.contract.image_size
     with TemporaryDirectory() as directory:
         file = Path(directory) / "net.rbnn"
-        rbnn.export(network.model, file, torch.randn(2, network.contract.channels, side, side))
+        given = network.contract
+        example = torch.randn(2, given.channels, side, side)
+        rbnn.export(network.model, file, example, given.mean, given.std, given.classes)
         yield file
 
 

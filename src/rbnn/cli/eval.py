@@ -10,8 +10,8 @@ import tyro
 from rbnn.cli._packed import cores
 from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import CheckpointError, ConfigError, DataError
-from rbnn.packed.find import find_net, is_packed
-from rbnn.text import plural, visible
+from rbnn.packed.find import called, find_net, is_packed
+from rbnn.text import listed, plural, visible
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def run(options: Eval) -> None:
     else:
         accuracy = f"top-1 {found['top1']:.2f} %" + (f", top-5 {found['top5']:.2f} %" if classes > 5 else "")
         chosen = f" ({visible(tests.chosen)})" if tests.chosen else ""
-        print(f"{options.net} on {plural(count, 'test image')} of {name}{chosen}: {accuracy}")
+        print(f"{called(options.net)} on {plural(count, 'test image')} of {name}{chosen}: {accuracy}")
 
 
 def _trained(options: Eval) -> "tuple[dict[str, float], ImageSet | FolderSet]":
@@ -94,9 +94,8 @@ def _packed(options: Eval) -> "tuple[dict[str, float], ImageSet | FolderSet]":
     names = session.classes or tuple(map(str, range(session.graph.buffers[session.graph.outputs[0]].shape[2])))
     tests = _tests(options, options.data, names, session.input_shape[0], named=bool(session.classes))
     if isinstance(tests, ImageSet) and tests.image_size != side:
-        raise DataError(
-            f"{options.net} takes images of {side}×{side}, got {tests.image_size}×{tests.image_size} in {tests.name}"
-        )
+        theirs = f"{tests.image_size}×{tests.image_size} in {tests.name}"
+        raise DataError(f"{called(options.net)} takes images of {side}×{side}, got {theirs}")
     normalised = normalisation(session.graph, options.net)
     return evaluate(session, tests, *normalised, options.batch_size), tests
 
@@ -116,10 +115,11 @@ def _tests(
         tests = replace(tests, classes=classes, labels=places[tests.labels])
     same = tests.classes == classes if named else len(tests.classes) == len(classes)
     if not same or tests.channels != channels:
-        count = "classes with other names" if len(tests.classes) == len(classes) else f"{len(tests.classes)} classes"
-        has = count if tests.channels == channels and not same else f"{count} of {tests.channels}-channel images"
-        raise DataError(
-            f"{options.net} expects {len(classes)} classes of {channels}-channel images, but {name} has {has}: choose "
-            "the data set that it was trained on"
-        )
+        if tests.channels != channels:
+            differs = f"takes images with {plural(channels, 'channel')}, but those of {name} have {tests.channels}"
+        elif len(tests.classes) != len(classes):
+            differs = f"knows {len(classes)} classes, but {name} has {len(tests.classes)}"
+        else:
+            differs = f"knows other classes ({listed(classes)}) than {name} ({listed(tests.classes)})"
+        raise DataError(f"{called(options.net)} {differs}: choose the data set that it was trained on")
     return tests

@@ -49,6 +49,8 @@ COLUMNS = {
     "epoch_flips": ("in last epoch %", 100, 1),
 }
 """Columns of the table of binary layers, by measure: heading, factor, digits."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 FIRST = os.environ.get("RANK", "0") == "0"
 """Only one of several processes under torchrun prints."""
 
@@ -70,7 +72,10 @@ def parse(words: list[str]) -> TrainConfig:
 
 
 class Watch(Progress):
-    """Progress bars for the epoch and the run on stderr, if that is a terminal."""
+    """On stderr: a line for each epoch, and in a terminal bars for the epoch and the run."""
+
+    finished = False
+    """Whether the run had no epoch left to train."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -91,6 +96,7 @@ class Watch(Progress):
         self.steps, self.epochs = steps, config.epochs
         self.run = self.bars.add_task("run", total=config.epochs * steps, completed=epoch * steps + step, numbers="")
         begins = epoch < config.epochs  # a finished run has no further epoch to show
+        self.finished = not begins
         self.now = self.bars.add_task(f"epoch {epoch}", total=steps, completed=step, numbers="", visible=begins)
 
     def step(self, images: int, loss: float, top1: float) -> None:
@@ -99,19 +105,21 @@ class Watch(Progress):
         self.bars.update(self.run, advance=1, numbers=f"{speed:,.0f} images/s")
 
     def epoch(self, entry: dict[str, Any]) -> None:
-        if not self.bars.disable:
+        if FIRST:
             judged = "held-out" if entry["evaluated_on"] == "validation" else "test"
-            self.bars.console.print(
+            line = (
                 f"epoch {entry['epoch']:>3}  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  "
                 f"{judged} {entry['top1']:.2f} %  {entry['images_per_second']:,.0f} images/s"
             )
+            with suppress(OSError):  # a full disk behind stderr is no reason to end a run
+                self.bars.console.print(line, soft_wrap=True)
         if entry["epoch"] + 1 < self.epochs:
             self.bars.reset(self.now, description=f"epoch {entry['epoch'] + 1}", total=self.steps)
         else:
             self.bars.update(self.now, visible=False)
 
     def notice(self, sentence: str) -> None:
-        with suppress(OSError):  # a full disk behind stderr is no reason to end a run
+        with suppress(OSError):
             self.bars.console.print(f"rbnn: {sentence}", soft_wrap=True, markup=False, highlight=False)
 
 
@@ -127,12 +135,22 @@ def run(options: TrainConfig) -> None:
         with watch.bars:
             result = train(options, watch, lambda net: open_network(net, hints))
     except KeyboardInterrupt:
-        if FIRST and (options.directory / LAST).exists():
-            words = ["rbnn", "train", str(options.directory), "--resume", *plugins.flags()]
-            say(f"stopped; continue with: {shlex.join(words)}")
-        raise
-    if result.last:
+        if not (options.directory / LAST).exists():
+            raise
+        if FIRST:
+            say(f"stopped; continue with: {_continued(options)}")
+        raise SystemExit(INTERRUPTED) from None
+    if not result.last:
+        return
+    if watch.finished:
+        longer = _continued(options, "--epochs", str(2 * options.epochs))
+        print(f"{result.out} is finished after {plural(options.epochs, 'epoch')}; train longer with: {longer}")
+    else:
         report(options, result)
+
+
+def _continued(options: TrainConfig, *more: str) -> str:
+    return shlex.join(["rbnn", "train", str(options.directory), "--resume", *more, *plugins.flags()])
 
 
 def report(config: TrainConfig, result: Result) -> None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from rbnn.errors import ConfigError, DataError
 
@@ -54,6 +54,8 @@ def decode(source: Source) -> Picture:
         raise DataError(f"image {where} does not exist") from error
     except Exception as error:  # Pillow's decoders can raise nearly anything for damaged files
         reason = str(error)[:LONGEST_REASON] or f"its decoder gave up ({type(error).__name__})"
+        if isinstance(error, UnidentifiedImageError):
+            reason = "its format is unknown"
         raise DataError(f"{where} could not be read as an image: {reason}") from error
 
 

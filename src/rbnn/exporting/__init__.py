@@ -68,6 +68,8 @@ def export(
             "the optimiser, so its scale and rotation belong to the old weight: call restart_method() of the layer",
             stacklevel=2,
         )
+    if not Path(path).absolute().parent.is_dir():
+        raise ExportError(f"the directory {Path(path).parent} does not exist: create it before the export to {path}")
     check_place(Path(path))  # fails before the long comparison
     exported = packed(
         model, example_input, mean, std, classes, stem=stem, float_layers=float_layers, free_size=free_size

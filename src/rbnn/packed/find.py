@@ -32,6 +32,12 @@ def find_net(net: Path) -> Path:
     return path
 
 
+def called(path: Path) -> str:
+    """What a person calls NET: a pretrained network has a name, everything else its path."""
+    pretrained_file = path.stem in pretrained.names() and path == pretrained.path(path.stem)
+    return path.stem if pretrained_file else str(path)
+
+
 def is_packed(path: Path) -> bool:
     """Whether NET is a packed file, by its name or, if it was renamed, by its first bytes."""
     if path.suffix == SUFFIX:

@@ -3,6 +3,7 @@
 import json
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -288,14 +289,20 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def find_recipe(name: str) -> Path:
     """Find a recipe by path, by run directory, or by the name of a bundled recipe."""
     path = Path(name)
-    if path.is_dir():
-        path = path / CONFIG_NAME
-    if path.is_file():
-        return path
+    file = path / CONFIG_NAME if path.is_dir() else path
+    if file.is_file():
+        return file
     bundled = {p.stem: p for p in sorted(bundled_recipes().glob("*.toml"))}
-    if name not in bundled:
+    if name in bundled:
+        return bundled[name]
+    if path.is_dir():
+        raise ConfigError(f"{path} contains no run: it has no {CONFIG_NAME}")
+    if len(path.parts) == 1:
         raise UnknownName("recipe or file", name, bundled)
-    return bundled[name]
+    found = sorted(str(each.parent) for each in path.parent.glob(f"*/{CONFIG_NAME}")) if path.parent.is_dir() else []
+    near = get_close_matches(str(path), found, n=3, cutoff=0.0)
+    there = f"runs in {path.parent}: {', '.join(near)}" if near else f"{path.parent} contains no runs"
+    raise ConfigError(f"the run directory or recipe {path} does not exist; {there}")
 
 
 def bundled_recipes() -> Path:

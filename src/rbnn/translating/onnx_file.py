@@ -37,7 +37,14 @@ def export_onnx(net: "str | Path | Session", path: str | Path, *, qonnx: bool = 
     """
     from rbnn.importing.opened import load
 
+    if not isinstance(net, str | Path | Session):
+        raise ExportError(
+            f"export_onnx takes a packed file, the name of a network, a run or a Session, got {type(net).__name__}: "
+            "pack a torch model with rbnn.export first"
+        )
     need_packages()
+    if not Path(path).absolute().parent.is_dir():
+        raise ExportError(f"the directory {Path(path).parent} does not exist: create it before the export to {path}")
     check_place(Path(path))
     graph = (net if isinstance(net, Session) else load(net)).graph
     return write(graph, path, noise(graph, PICTURES), qonnx=qonnx)
