@@ -132,6 +132,7 @@ def test_methods(rbnn: Rbnn) -> None:
     table = rbnn("methods")
     assert (table.code, table.err) == (0, "")
     assert "beta_start" in table.out
+    assert "(default)" not in rbnn("methods", "rbnn").out  # a default is the authors', not always the paper's
 
 
 def test_a_method_says_where_our_recipes_leave_its_paper(rbnn: Rbnn) -> None:

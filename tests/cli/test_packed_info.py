@@ -134,6 +134,7 @@ def test_at_80_columns_times_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     _packed_info.show(pretrained.path("resnet20-bireal-cifar10"), as_json=False)
     table = written.getvalue().partition("Why not smaller")[0].splitlines()
     assert max(map(len, table)) <= 80
+    assert "/" not in table[0]  # its name, not the place of the package
     assert not any(line.rstrip().endswith("…") for line in table)
     rows = [line.split() for line in table if line.startswith("layers.2.2.conv")]
     assert len(rows) == 4

@@ -88,7 +88,10 @@ def test_classes_are_found_at_the_size_of_the_export(place: Path, rbnn: Rbnn) ->
 def test_info_says_which_sizes_there_are(place: Path, rbnn: Rbnn) -> None:
     packfile.write(free_with_maps((8, 4)), place / "net.rbnn")
     said = rbnn("info", "net.rbnn").out
-    assert "Sizes: it takes a height that is multiples of 8, a width that is multiples of 4; counted" in said
+    assert (
+        "Sizes: it takes a height that is multiples of 8, a width that is multiples of 4. Counts and times are for "
+        in said
+    )
     assert json.loads(rbnn("info", "net.rbnn", "--json").out)["free_size"] == [8, 4]
 
 

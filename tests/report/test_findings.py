@@ -1,13 +1,17 @@
 """The sentences of a report follow from its numbers."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from changed_runs import set_options, without
 
-from rbnn.report.findings import findings, findings_of
+from rbnn.report.analysed import Analysed
+from rbnn.report.findings import _accuracy, findings, findings_of
 from rbnn.report.page import read
 from rbnn.report.paper_figures import claims
+from rbnn.training.config import TrainConfig
 
 # Sentences
 
@@ -66,3 +70,17 @@ def test_all_weights_are_said_of_all_weights_alone(rbnn_run: Path, share: float,
     vars(each)["reached"] = share  # instead of computing them
     (sentence,) = [text for text in findings_of(each) if "the gradient of sign reaches" in text]
     assert sentence.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("train_top1", "ends"),
+    [
+        (90.0, "20.0 points below the training accuracy."),
+        (60.0, "above the training accuracy, which is measured during the epoch on augmented images."),
+    ],
+)
+def test_a_test_accuracy_above_the_training_accuracy_is_explained(train_top1: float, ends: str) -> None:
+    entry = {"epoch": 0, "top1": 70.0, "train_top1": train_top1, "evaluated_on": "test"}
+    run = SimpleNamespace(epochs=[entry], config=TrainConfig(data="digits"))
+    (sentence,) = _accuracy(cast(Analysed, SimpleNamespace(run=run, best=lambda: entry)))
+    assert sentence.endswith(ends)

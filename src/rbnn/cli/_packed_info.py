@@ -14,6 +14,7 @@ from rich.table import Table
 from rbnn import _core
 from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
 from rbnn.packed import file as packfile
+from rbnn.packed.find import called
 from rbnn.packed.graph import Graph, named
 from rbnn.packed.prediction import one_input
 from rbnn.packed.sizes import in_words
@@ -45,7 +46,8 @@ def show(path: Path, as_json: bool) -> None:
         return
     _print(path, (channels, height, width), costs)
     if graph.free:
-        print(f"\nSizes: it takes {in_words(graph.free.steps, height, width)}; counted and timed is {height}×{width}.")
+        taken = in_words(graph.free.steps, height, width)
+        print(f"\nSizes: it takes {taken}. Counts and times are for {height}×{width}.")
     if inputs:
         print(f"\nInputs: {', '.join(f'{visible(name)} {as_shape(shape)}' for name, shape in inputs.items())}")
     if len(answers) > 1:
@@ -82,7 +84,7 @@ def _print(path: Path, shape: tuple[int, int, int], costs: PackedCosts) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
-    title = f"{escape(visible(str(path)))}, for {one_input(shape)}, one thread, {_core.chosen_kernels()} kernels"
+    title = f"{escape(visible(called(path)))}, for {one_input(shape)}, one thread, {_core.chosen_kernels()} kernels"
     table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     left_out = LEFT_OUT if console.width < WIDTH else ()
     columns = {name: width for name, width in WIDTHS.items() if name not in left_out}

@@ -95,7 +95,7 @@ def _explain(row: dict[str, Any]) -> None:
     said = inspect.getdoc(METHODS[row["name"]]) or "" if row["name"] in METHODS else row["summary"]
     console.print(said.replace("``", "`"), soft_wrap=True)
     if row["options"]:
-        table = Table("option", "as in the paper (default)", "in our recipes")
+        table = Table("option", "default", "in our recipes")
         for key, value in row["options"].items():
             ours = [each for each in row["in_our_recipes"] if each["option"] == key]
             table.add_row(key, str(value), "\n".join(f"{each['value']} in {each['recipe']}" for each in ours))

@@ -80,6 +80,7 @@ def _accuracy(each: Analysed) -> list[str]:
     gap = last["train_top1"] - last["top1"]
     if abs(gap) > 5:
         text += f"; this is {abs(gap):.1f} points {'below' if gap > 0 else 'above'} the training accuracy"
+        text += ", which is measured during the epoch on augmented images" * (gap < 0)
     sentences = [text + "."]
     if each.run.config.validation:
         looked = last.get("last_test_top1")
