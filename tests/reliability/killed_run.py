@@ -54,6 +54,8 @@ def server() -> ForkServerContext:
 
 def run(words: list[str], said: Path, moment: str, count: int, signals: tuple[int, ...], whom: str) -> None:
     os.setsid()
+    # Python passes the server's start method on to its children; a command that a shell starts has the default.
+    multiprocessing.set_start_method(None, force=True)
     handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
