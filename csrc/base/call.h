@@ -12,9 +12,12 @@ namespace rbnn {
 
 class Call {
 public:
+    static constexpr std::size_t kPiece = 1 << 20;  // values between two checks
+
     Call() = default;
-    // `interrupted` is called at most ten times a second, and only in the thread that made the call.
-    explicit Call(std::function<bool()> interrupted) : interrupted_(std::move(interrupted)) {}
+    // `interrupted` is called at most once in each period, and only in the thread that made the call.
+    explicit Call(std::function<bool()> interrupted, std::chrono::milliseconds period = std::chrono::milliseconds(100))
+        : interrupted_(std::move(interrupted)), period_(period) {}
     Call(const Call&) = delete;
 
     // Whether to stop.  Every thread checks this between pieces of work; once true, it stays true.  `work` is roughly
@@ -24,7 +27,7 @@ public:
         if (!interrupted_ || std::this_thread::get_id() != caller_ || (done_ += work) < kPiece) return false;
         done_ = 0;
         const Clock::time_point now = Clock::now();
-        if (now - last_ < kPeriod) return false;
+        if (now - last_ < period_) return false;
         last_ = now;
         if (interrupted_()) stopped_.store(true, std::memory_order_relaxed);
         return stopped();
@@ -36,10 +39,9 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    static constexpr std::chrono::milliseconds kPeriod{100};
-    static constexpr std::size_t kPiece = 1 << 20;
 
     std::function<bool()> interrupted_;
+    std::chrono::milliseconds period_{100};
     std::thread::id caller_ = std::this_thread::get_id();
     Clock::time_point last_ = Clock::now();
     std::size_t done_ = 0;  // values since the clock was last read

@@ -6,16 +6,25 @@
 #include "ops/small_operation.h"
 
 namespace rbnn {
+namespace {
+
+void copy(const Workspace& work, const float* from, std::size_t count, float* to) {
+    in_pieces(work, count, [&](std::size_t begin, std::size_t end) {
+        std::memcpy(to + begin, from + begin, (end - begin) * sizeof(float));
+    });
+}
+
+}  // namespace
 
 Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Along axis) {
     // Each part consists of this many contiguous runs.
     const std::size_t runs = axis == Along::height ? 1 : axis == Along::width ? out.height : out.pixels();
     return small([parts, &out, runs](const Workspace& work) {
         float* to = work.floats(out);
-        for (std::size_t run = 0; run < runs; ++run)
+        for (std::size_t run = 0; run < runs && !work.call.stop(out.values() / runs); ++run)
             for (const Buffer* part : parts) {
                 const std::size_t length = part->values() / runs;
-                std::memcpy(to, work.floats(*part) + run * length, length * sizeof(float));
+                copy(work, work.floats(*part) + run * length, length, to);
                 to += length;
             }
     });
@@ -55,8 +64,9 @@ Made make_reshape(const Kernels& kernels, const Buffer& in, const Buffer& out, b
     // If both buffers have one pixel or one channel, the two orders are the same.
     const auto plain = [](const Buffer& b) { return b.pixels() == 1 || b.channels == 1; };
     if (!by_channels || (plain(in) && plain(out)))
-        return small(
-            [&in, &out](const Workspace& work) { std::memcpy(work.floats(out), work.floats(in), in.bytes()); });
+        return small([&in, &out](const Workspace& work) {
+            copy(work, work.floats(in), in.values(), work.floats(out));
+        });
     if (plain(in) || plain(out)) {
         const Buffer& image = plain(out) ? in : out;
         const std::size_t rows = plain(out) ? image.pixels() : image.channels, columns = image.values() / rows;
@@ -69,7 +79,7 @@ Made make_reshape(const Kernels& kernels, const Buffer& in, const Buffer& out, b
         const float* from = work.floats(in);
         float* to = work.floats(out);
         std::size_t pixel = 0, channel = 0;
-        for (std::size_t c = 0; c < in.channels; ++c)
+        for (std::size_t c = 0; c < in.channels && !work.call.stop(in.pixels()); ++c)
             for (std::size_t p = 0; p < in.pixels(); ++p) {
                 to[pixel * out.channels + channel] = from[p * in.channels + c];
                 if (++pixel == out.pixels()) pixel = 0, ++channel;
@@ -81,7 +91,7 @@ Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size
                 const std::vector<std::size_t>& step) {
     return small([&in, &out, start, step](const Workspace& work) {
         float* to = work.floats(out);
-        for (std::size_t y = 0; y < out.height; ++y)
+        for (std::size_t y = 0; y < out.height && !work.call.stop(out.width * out.channels); ++y)
             for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
                 const float* from =
                     work.floats(in) + ((start[0] + y * step[0]) * in.width + start[1] + x * step[1]) * in.channels;
@@ -92,10 +102,12 @@ Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size
 
 Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, float value) {
     return small([&in, &out, before, value](const Workspace& work) {
-        std::fill(work.floats(out), work.floats(out) + out.values(), value);
-        for (std::size_t y = 0; y < in.height; ++y)
+        float* to = work.floats(out);
+        in_pieces(work, out.values(),
+                  [&](std::size_t begin, std::size_t end) { std::fill(to + begin, to + end, value); });
+        for (std::size_t y = 0; y < in.height && !work.call.stop(in.width * in.channels); ++y)
             for (std::size_t x = 0; x < in.width; ++x)
-                std::memcpy(work.floats(out) + ((y + before[0]) * out.width + x + before[1]) * out.channels + before[2],
+                std::memcpy(to + ((y + before[0]) * out.width + x + before[1]) * out.channels + before[2],
                             work.floats(in) + (y * in.width + x) * in.channels, in.channels * sizeof(float));
     });
 }
@@ -131,7 +143,7 @@ Made make_mirrored_pad(const Buffer& in, const Buffer& out, const std::vector<st
 
 Made make_constant(const Buffer& out, const float* data) {
     return small([&out, values = std::vector<float>(data, data + out.values())](const Workspace& work) {
-        std::memcpy(work.floats(out), values.data(), out.bytes());
+        copy(work, values.data(), values.size(), work.floats(out));
     });
 }
 

@@ -21,6 +21,14 @@ public:
     std::size_t count() const { return count_; }
     std::size_t values_of_each() const { return in_.values() / count_; }
 
+    // Calls body(cell) for each cell.
+    template <class Body>
+    void each(const Workspace& work, const Body& body) const {
+        in_pieces(work, count_, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t cell = begin; cell < end; ++cell) body(cell);
+        });
+    }
+
     // Calls body(cell, place) for each value, in memory order.
     template <class Body>
     void over(const Workspace& work, const Body& body) const {
@@ -68,7 +76,7 @@ Made make_reduction(const Buffer& in, const Buffer& out, Axes over, Reduction ho
     return cellwise(in, over, 1, 1, [&in, &out, how](const Workspace& work, const Cells& cells, double* found) {
         const float* x = work.floats(in);
         const double start = how == Reduction::max ? -kInfinity : how == Reduction::min ? kInfinity : 0.0;
-        std::fill(found, found + cells.count(), start);
+        cells.each(work, [&](std::size_t cell) { found[cell] = start; });
         if (how == Reduction::max)
             cells.over(work, [&](std::size_t cell, std::size_t i) {
                 found[cell] = std::max(found[cell], static_cast<double>(x[i]));
@@ -81,7 +89,8 @@ Made make_reduction(const Buffer& in, const Buffer& out, Axes over, Reduction ho
             cells.over(work, [&](std::size_t cell, std::size_t i) { found[cell] += static_cast<double>(x[i]); });
         if (work.call.stopped()) return;
         const double count = how == Reduction::mean ? static_cast<double>(cells.values_of_each()) : 1.0;
-        for (std::size_t i = 0; i < cells.count(); ++i) work.floats(out)[i] = static_cast<float>(found[i] / count);
+        float* to = work.floats(out);
+        cells.each(work, [&](std::size_t cell) { to[cell] = static_cast<float>(found[cell] / count); });
     });
 }
 
@@ -90,8 +99,7 @@ Made make_softmax(const Buffer& in, const Buffer& out, Axes over, bool log) {
         const float* x = work.floats(in);
         float* to = work.floats(out);
         double* total = most + cells.count();
-        std::fill(most, total, -kInfinity);
-        std::fill(total, total + cells.count(), 0.0);
+        cells.each(work, [&](std::size_t cell) { most[cell] = -kInfinity, total[cell] = 0.0; });
         cells.over(work, [&](std::size_t cell, std::size_t i) {
             most[cell] = std::max(most[cell], static_cast<double>(x[i]));
         });
@@ -117,15 +125,15 @@ Made make_standardize(const Buffer& in, const Buffer& out, Axes over, std::size_
         float* to = work.floats(out);
         double* spread = mean + cells.count();
         const auto count = static_cast<double>(cells.values_of_each());
-        std::fill(mean, spread + cells.count(), 0.0);
+        cells.each(work, [&](std::size_t cell) { mean[cell] = spread[cell] = 0.0; });
         cells.over(work, [&](std::size_t cell, std::size_t i) { mean[cell] += static_cast<double>(x[i]); });
-        for (std::size_t i = 0; i < cells.count(); ++i) mean[i] /= count;
+        cells.each(work, [&](std::size_t cell) { mean[cell] /= count; });
         cells.over(work, [&](std::size_t cell, std::size_t i) {
             const double centred = static_cast<double>(x[i]) - mean[cell];
             spread[cell] += centred * centred;
         });
         if (work.call.stopped()) return;
-        for (std::size_t i = 0; i < cells.count(); ++i) spread[i] = std::sqrt(spread[i] / count + eps);
+        cells.each(work, [&](std::size_t cell) { spread[cell] = std::sqrt(spread[cell] / count + eps); });
         cells.over(work, [&](std::size_t cell, std::size_t i) {
             to[i] = static_cast<float>((static_cast<double>(x[i]) - mean[cell]) / spread[cell]);
         });
@@ -155,27 +163,24 @@ Made make_matmul(const Buffer& a, const Buffer& b, const Buffer& out) {
     return small([&a, &b, &out](const Workspace& work) {
         constexpr std::size_t kSums = 256;
         const std::size_t channels = out.channels, row = out.width * channels, terms = a.width;
-        over_rows(work, out.height, row * terms, [&](std::size_t y) {
+        // One run of an output row at a time.  If a pixel has several channels, a run ends with the pixel.
+        const std::size_t whole = channels == 1 ? row : channels, runs = (whole + kSums - 1) / kSums;
+        const std::size_t runs_of_row = row / whole * runs;
+        over_rows(work, out.height * runs_of_row, std::min(whole, kSums) * terms, [&](std::size_t run) {
+            const std::size_t y = run / runs_of_row, pixel = run % runs_of_row / runs, c = run % runs * kSums;
+            const std::size_t first = pixel * whole + c, n = std::min(kSums, whole - c);
             const float *left = work.floats(a) + y * terms * channels, *right = work.floats(b);
-            float* to = work.floats(out) + y * row;
-            // One run of an output row at a time.  If a pixel has several channels, a run ends with the pixel.
-            for (std::size_t first = 0, last; first < row; first = last) {
-                last = channels == 1 ? std::min(row, first + kSums)
-                                     : std::min(first + kSums, (first / channels + 1) * channels);
-                double sums[kSums] = {};
-                const std::size_t n = last - first, c = first % channels;
-                for (std::size_t k = 0; k < terms; ++k) {
-                    const float *l = left + k * channels + c, *r = right + k * row + first;
-                    if (channels == 1)
-                        for (std::size_t i = 0; i < n; ++i)
-                            sums[i] += static_cast<double>(*l) * static_cast<double>(r[i]);
-                    else
-                        for (std::size_t i = 0; i < n; ++i)
-                            sums[i] += static_cast<double>(l[i]) * static_cast<double>(r[i]);
-                }
-                for (std::size_t i = 0; i < n; ++i) to[first + i] = static_cast<float>(sums[i]);
-                if (work.call.stop(n * terms)) return;
+            double sums[kSums] = {};
+            for (std::size_t k = 0; k < terms; ++k) {
+                const float *l = left + k * channels, *r = right + k * row + first;
+                if (channels == 1)
+                    for (std::size_t i = 0; i < n; ++i) sums[i] += static_cast<double>(*l) * static_cast<double>(r[i]);
+                else
+                    for (std::size_t i = 0; i < n; ++i)
+                        sums[i] += static_cast<double>(l[c + i]) * static_cast<double>(r[i]);
             }
+            float* to = work.floats(out) + y * row + first;
+            for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<float>(sums[i]);
         });
     });
 }

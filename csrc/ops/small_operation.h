@@ -24,13 +24,29 @@ Made small(Body body) {
 
 constexpr std::size_t kGrain = 1 << 15;  // values per part; less is not worth another thread
 
-// Calls body(row) in parallel for rows of `values` values each.
+constexpr std::size_t kRound = 1 << 27;  // values that several threads process before all of them meet
+
+// Calls body(row) in parallel for rows of `values` values each.  Only the calling thread notices an interruption, and
+// not while it waits for the others.  Therefore they never have much left to do: a large operation has several rounds.
 template <class Body>
 void over_rows(const Workspace& work, std::size_t rows, std::size_t values, const Body& body) {
-    calculate(rows, std::max<std::size_t>(kGrain / std::max<std::size_t>(values, 1), 1), work.threads, work.call,
-              [&](std::size_t begin, std::size_t end) {
-                  for (std::size_t row = begin; row < end && !work.call.stop(values); ++row) body(row);
-              });
+    values = std::max<std::size_t>(values, 1);
+    const std::size_t grain = std::max<std::size_t>(kGrain / values, 1), round = std::max(kRound / values, grain);
+    for (std::size_t first = 0; first < rows && !work.call.stopped(); first += round)
+        calculate(std::min(rows - first, round), grain, work.threads, work.call,
+                  [&](std::size_t begin, std::size_t end) {
+                      for (std::size_t row = first + begin; row < first + end && !work.call.stop(values); ++row)
+                          body(row);
+                  });
+}
+
+// Calls body(begin, end) for pieces of [0, count), one after the other, and checks for an interruption between them.
+template <class Body>
+void in_pieces(const Workspace& work, std::size_t count, const Body& body) {
+    for (std::size_t begin = 0; begin < count; begin += Call::kPiece) {
+        if (begin > 0 && work.call.stop()) return;
+        body(begin, std::min(count, begin + Call::kPiece));
+    }
 }
 
 }  // namespace rbnn

@@ -27,6 +27,13 @@ def test_no_sanitizer_complains(tmp_path: Path) -> None:
     compared(build(tmp_path, "compare_kernels", **SANITIZED), "25")
 
 
+def test_large_operations_check_for_an_interruption(tmp_path: Path) -> None:
+    """Otherwise Ctrl-C would wait for the end of the longest loop."""
+    done = subprocess.run([build(tmp_path, "count_checks")], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("checks") == 9
+
+
 def avx512() -> dict[str, str]:
     """Compiler flags: with AVX-512 on a machine that has it, otherwise plain C++."""
     native = dict(_core.kernels())["avx512"]

@@ -17,6 +17,7 @@ from torch import Tensor
 from rbnn.errors import CheckpointError
 from rbnn.training.checkpoint import load_network
 from rbnn.training.checkpoint_schema import Place
+from rbnn.training.layer_measures import load_signs
 from rbnn.training.log import read_log
 from rbnn.training.loop import train
 
@@ -236,6 +237,19 @@ def test_initial_signs_of_any_size(uninterrupted: Path, tmp_path: Path) -> None:
         file.truncate(20 << 30)
     with pytest.raises(CheckpointError, match=r"is too large for the initial signs: expected at most 268,435,456"):
         train(small(run, resume=True))
+
+
+def test_initial_signs_do_not_follow_the_file(uninterrupted: Path, tmp_path: Path) -> None:
+    """They are in memory: a map of the file would change with it, and end the process where the file is cut."""
+    path = Path(shutil.copy(uninterrupted / "initial.safetensors", tmp_path))
+    signs, wanted = load_signs(path), load_signs(uninterrupted / "initial.safetensors")
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+        file.flush()
+        assert all(np.array_equal(signs[name], words) for name, words in wanted.items())
+        file.truncate(8)
+    assert signs.keys() == wanted.keys()
+    assert all(np.array_equal(signs[name], words) for name, words in wanted.items())
 
 
 @pytest.mark.parametrize("number", ["1" + "0" * 400, "-1e308", "NaN", "Infinity", "true", '"1"'])
