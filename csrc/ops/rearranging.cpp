@@ -21,12 +21,17 @@ Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Alo
     const std::size_t runs = axis == Along::height ? 1 : axis == Along::width ? out.height : out.pixels();
     return small([parts, &out, runs](const Workspace& work) {
         float* to = work.floats(out);
-        for (std::size_t run = 0; run < runs && !work.call.stop(out.values() / runs); ++run)
-            for (const Buffer* part : parts) {
-                const std::size_t length = part->values() / runs;
-                copy(work, work.floats(*part) + run * length, length, to);
-                to += length;
-            }
+        const std::size_t together = std::max<std::size_t>(Call::kPiece / (out.values() / runs), 1);
+        for (std::size_t first = 0; first < runs && !(first > 0 && work.call.stop()); first += together)
+            for (std::size_t run = first; run < std::min(runs, first + together); ++run)
+                for (const Buffer* part : parts) {
+                    const std::size_t length = part->values() / runs;
+                    if (length > Call::kPiece)
+                        copy(work, work.floats(*part) + run * length, length, to);
+                    else
+                        std::memcpy(to, work.floats(*part) + run * length, length * sizeof(float));
+                    to += length;
+                }
     });
 }
 

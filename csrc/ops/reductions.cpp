@@ -76,7 +76,7 @@ Made make_reduction(const Buffer& in, const Buffer& out, Axes over, Reduction ho
     return cellwise(in, over, 1, 1, [&in, &out, how](const Workspace& work, const Cells& cells, double* found) {
         const float* x = work.floats(in);
         const double start = how == Reduction::max ? -kInfinity : how == Reduction::min ? kInfinity : 0.0;
-        cells.each(work, [&](std::size_t cell) { found[cell] = start; });
+        cells.each(work, [=](std::size_t cell) { found[cell] = start; });
         if (how == Reduction::max)
             cells.over(work, [&](std::size_t cell, std::size_t i) {
                 found[cell] = std::max(found[cell], static_cast<double>(x[i]));
@@ -90,7 +90,7 @@ Made make_reduction(const Buffer& in, const Buffer& out, Axes over, Reduction ho
         if (work.call.stopped()) return;
         const double count = how == Reduction::mean ? static_cast<double>(cells.values_of_each()) : 1.0;
         float* to = work.floats(out);
-        cells.each(work, [&](std::size_t cell) { to[cell] = static_cast<float>(found[cell] / count); });
+        cells.each(work, [=](std::size_t cell) { to[cell] = static_cast<float>(found[cell] / count); });
     });
 }
 
@@ -99,7 +99,7 @@ Made make_softmax(const Buffer& in, const Buffer& out, Axes over, bool log) {
         const float* x = work.floats(in);
         float* to = work.floats(out);
         double* total = most + cells.count();
-        cells.each(work, [&](std::size_t cell) { most[cell] = -kInfinity, total[cell] = 0.0; });
+        cells.each(work, [=](std::size_t cell) { most[cell] = -kInfinity, total[cell] = 0.0; });
         cells.over(work, [&](std::size_t cell, std::size_t i) {
             most[cell] = std::max(most[cell], static_cast<double>(x[i]));
         });
@@ -125,15 +125,15 @@ Made make_standardize(const Buffer& in, const Buffer& out, Axes over, std::size_
         float* to = work.floats(out);
         double* spread = mean + cells.count();
         const auto count = static_cast<double>(cells.values_of_each());
-        cells.each(work, [&](std::size_t cell) { mean[cell] = spread[cell] = 0.0; });
+        cells.each(work, [=](std::size_t cell) { mean[cell] = spread[cell] = 0.0; });
         cells.over(work, [&](std::size_t cell, std::size_t i) { mean[cell] += static_cast<double>(x[i]); });
-        cells.each(work, [&](std::size_t cell) { mean[cell] /= count; });
+        cells.each(work, [=](std::size_t cell) { mean[cell] /= count; });
         cells.over(work, [&](std::size_t cell, std::size_t i) {
             const double centred = static_cast<double>(x[i]) - mean[cell];
             spread[cell] += centred * centred;
         });
         if (work.call.stopped()) return;
-        cells.each(work, [&](std::size_t cell) { spread[cell] = std::sqrt(spread[cell] / count + eps); });
+        cells.each(work, [=](std::size_t cell) { spread[cell] = std::sqrt(spread[cell] / count + eps); });
         cells.over(work, [&](std::size_t cell, std::size_t i) {
             to[i] = static_cast<float>((static_cast<double>(x[i]) - mean[cell]) / spread[cell]);
         });
