@@ -9,7 +9,7 @@ namespace rbnn {
 namespace {
 
 void copy(const Workspace& work, const float* from, std::size_t count, float* to) {
-    in_pieces(work, count, [&](std::size_t begin, std::size_t end) {
+    in_pieces(work, count, 1, [&](std::size_t begin, std::size_t end) {
         std::memcpy(to + begin, from + begin, (end - begin) * sizeof(float));
     });
 }
@@ -19,19 +19,21 @@ void copy(const Workspace& work, const float* from, std::size_t count, float* to
 Made make_concat(const std::vector<const Buffer*>& parts, const Buffer& out, Along axis) {
     // Each part consists of this many contiguous runs.
     const std::size_t runs = axis == Along::height ? 1 : axis == Along::width ? out.height : out.pixels();
-    return small([parts, &out, runs](const Workspace& work) {
-        float* to = work.floats(out);
-        const std::size_t together = std::max<std::size_t>(Call::kPiece / (out.values() / runs), 1);
-        for (std::size_t first = 0; first < runs && !(first > 0 && work.call.stop()); first += together)
-            for (std::size_t run = first; run < std::min(runs, first + together); ++run)
-                for (const Buffer* part : parts) {
-                    const std::size_t length = part->values() / runs;
-                    if (length > Call::kPiece)
-                        copy(work, work.floats(*part) + run * length, length, to);
+    std::vector<std::size_t> lengths;
+    for (const Buffer* part : parts) lengths.push_back(part->values() / runs);
+    return small([parts, &out, runs, lengths](const Workspace& work) {
+        const std::size_t together = out.values() / runs;
+        in_pieces(work, runs, together, [&](std::size_t begin, std::size_t end) {
+            float* to = work.floats(out) + begin * together;
+            for (std::size_t run = begin; run < end; ++run)
+                for (std::size_t part = 0; part < parts.size(); to += lengths[part++]) {
+                    const float* from = work.floats(*parts[part]) + run * lengths[part];
+                    if (lengths[part] > Call::kPiece)
+                        copy(work, from, lengths[part], to);
                     else
-                        std::memcpy(to, work.floats(*part) + run * length, length * sizeof(float));
-                    to += length;
+                        std::memcpy(to, from, lengths[part] * sizeof(float));
                 }
+        });
     });
 }
 
@@ -95,25 +97,30 @@ Made make_reshape(const Kernels& kernels, const Buffer& in, const Buffer& out, b
 Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& start,
                 const std::vector<std::size_t>& step) {
     return small([&in, &out, start, step](const Workspace& work) {
-        float* to = work.floats(out);
-        for (std::size_t y = 0; y < out.height && !work.call.stop(out.width * out.channels); ++y)
-            for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
-                const float* from =
-                    work.floats(in) + ((start[0] + y * step[0]) * in.width + start[1] + x * step[1]) * in.channels;
-                for (std::size_t c = 0; c < out.channels; ++c) to[c] = from[start[2] + c * step[2]];
-            }
+        const std::size_t row = out.width * out.channels;
+        in_pieces(work, out.height, row, [&](std::size_t begin, std::size_t end) {
+            float* to = work.floats(out) + begin * row;
+            for (std::size_t y = begin; y < end; ++y)
+                for (std::size_t x = 0; x < out.width; ++x, to += out.channels) {
+                    const float* from =
+                        work.floats(in) + ((start[0] + y * step[0]) * in.width + start[1] + x * step[1]) * in.channels;
+                    for (std::size_t c = 0; c < out.channels; ++c) to[c] = from[start[2] + c * step[2]];
+                }
+        });
     });
 }
 
 Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, float value) {
     return small([&in, &out, before, value](const Workspace& work) {
         float* to = work.floats(out);
-        in_pieces(work, out.values(),
+        in_pieces(work, out.values(), 1,
                   [&](std::size_t begin, std::size_t end) { std::fill(to + begin, to + end, value); });
-        for (std::size_t y = 0; y < in.height && !work.call.stop(in.width * in.channels); ++y)
-            for (std::size_t x = 0; x < in.width; ++x)
-                std::memcpy(to + ((y + before[0]) * out.width + x + before[1]) * out.channels + before[2],
-                            work.floats(in) + (y * in.width + x) * in.channels, in.channels * sizeof(float));
+        in_pieces(work, in.height, in.width * in.channels, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t y = begin; y < end; ++y)
+                for (std::size_t x = 0; x < in.width; ++x)
+                    std::memcpy(to + ((y + before[0]) * out.width + x + before[1]) * out.channels + before[2],
+                                work.floats(in) + (y * in.width + x) * in.channels, in.channels * sizeof(float));
+        });
     });
 }
 

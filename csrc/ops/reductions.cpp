@@ -24,7 +24,7 @@ public:
     // Calls body(cell) for each cell.
     template <class Body>
     void each(const Workspace& work, const Body& body) const {
-        in_pieces(work, count_, [&](std::size_t begin, std::size_t end) {
+        in_pieces(work, count_, 1, [&](std::size_t begin, std::size_t end) {
             for (std::size_t cell = begin; cell < end; ++cell) body(cell);
         });
     }
@@ -32,14 +32,21 @@ public:
     // Calls body(cell, place) for each value, in memory order.
     template <class Body>
     void over(const Workspace& work, const Body& body) const {
-        const std::size_t each = in_.channels / pixel_;
-        std::size_t place = 0;
-        for (std::size_t y = 0; y < in_.height; ++y)
-            for (std::size_t x = 0; x < in_.width && !work.call.stop(in_.channels); ++x) {
-                const std::size_t first = y * row_ + x * column_;
-                for (std::size_t cell = first; cell < first + pixel_; ++cell)
-                    for (const std::size_t end = place + each; place < end; ++place) body(cell, place);
-            }
+        const std::size_t cells = pixel_, each = in_.channels / cells;
+        for (std::size_t y = 0; y < in_.height && !work.call.stop(in_.width * in_.channels); ++y)
+            in_pieces(work, in_.width, in_.channels, [&](std::size_t begin, std::size_t end) {
+                std::size_t place = (y * in_.width + begin) * in_.channels;
+                for (std::size_t x = begin; x < end; ++x) {
+                    const std::size_t first = y * row_ + x * column_;
+                    if (each == 1) {  // a loop that compilers vectorise
+                        for (std::size_t i = 0; i < cells; ++i) body(first + i, place + i);
+                        place += cells;
+                    } else {
+                        for (std::size_t cell = first; cell < first + cells; ++cell)
+                            for (const std::size_t last = place + each; place < last; ++place) body(cell, place);
+                    }
+                }
+            });
     }
 
 private:

@@ -40,13 +40,13 @@ void over_rows(const Workspace& work, std::size_t rows, std::size_t values, cons
                   });
 }
 
-// Calls body(begin, end) for pieces of [0, count), one after the other, and checks for an interruption between them.
+// Calls body(begin, end) for pieces of `count` items of `values` values each, one piece after the other, and checks for
+// an interruption between them.
 template <class Body>
-void in_pieces(const Workspace& work, std::size_t count, const Body& body) {
-    for (std::size_t begin = 0; begin < count; begin += Call::kPiece) {
-        if (begin > 0 && work.call.stop()) return;
-        body(begin, std::min(count, begin + Call::kPiece));
-    }
+void in_pieces(const Workspace& work, std::size_t count, std::size_t values, const Body& body) {
+    const std::size_t piece = std::max<std::size_t>(Call::kPiece / std::max<std::size_t>(values, 1), 1);
+    for (std::size_t begin = 0; begin < count && !(begin > 0 && work.call.stop()); begin += piece)
+        body(begin, std::min(count, begin + piece));
 }
 
 }  // namespace rbnn
