@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from rbnn.cli._packed_info import why_not_faster, why_not_smaller
 from rbnn.costs.packed import OperationCosts, PackedCosts
 from rbnn.packed import file as packfile
 from rbnn.packed import pretrained
+from rbnn.packed.graph import Graph, Input
+from rbnn.packed.operations import Buffer, Operation
 
 
 @pytest.fixture
@@ -142,3 +145,18 @@ def test_at_80_columns_times_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         milliseconds, share = row[-2:]
         assert re.fullmatch(r"\d+\.\d{3}", milliseconds)
         assert re.fullmatch(r"\d+\.\d%", share)
+
+
+def test_the_time_is_linear_in_the_operations(tmp_path: Path, rbnn: Rbnn) -> None:
+    """Eight times as many operations would take up to 64 times as long if every operation searched all others."""
+
+    def seconds(count: int) -> float:
+        buffers = {f"x{i}": Buffer("float", (1, 1, 1)) for i in range(count + 1)}
+        steps = [Operation("add", f"{i}", {"a": f"x{i}", "b": f"x{i}"}, {"float": f"x{i + 1}"}) for i in range(count)]
+        packfile.write(Graph(Input("x0"), f"x{count}", buffers, steps), tmp_path / "net.rbnn")
+        start = time.process_time()
+        assert rbnn("info", tmp_path / "net.rbnn", "--json").code == 0
+        return time.process_time() - start
+
+    seconds(10)  # imports
+    assert seconds(5600) < 20 * seconds(700)
