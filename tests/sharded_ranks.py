@@ -21,7 +21,7 @@ def network(method: str) -> nn.Module:
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.Hardtanh(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 9), nn.Linear(9, 4),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 9), nn.BatchNorm1d(9), nn.Linear(9, 4),
     )  # fmt: skip
     rbnn.binarize_(model, method)
     show_example(model, torch.zeros(2, 3, 8, 8))

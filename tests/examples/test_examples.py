@@ -61,7 +61,7 @@ def test_compiled(tmp_path: Path) -> None:
         (["plain_torch.py", "--epochs", "0"], "--epochs must be at least 1, got 0"),
         (["plain_torch.py", "--out", "no/net.rbnn"], "--out: the directory no does not exist"),
         (["segmentation.py", "--data", "cifar10", "--data-dir", "no"], "segmentation.py: "),
-        (["fine_tune.py", "no", "net.rbnn"], "fine_tune.py: no train images in no: expected train/<class>/*.jpg"),
+        (["fine_tune.py", "no", "net.rbnn"], "fine_tune.py: no does not exist: expected a directory with train/<class>/*.jpg"),
     ],
 )
 def test_bad_arguments_get_one_sentence(tmp_path: Path, words: list[str], says: str) -> None:

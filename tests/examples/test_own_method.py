@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "models": (["models"], "plain-three"),
     "info by name": (["info", "plain-three", "--method", "balanced"], "plain-three, balanced"),
     "train": (TRAIN, "plain-three balanced on digits"),
-    "resume": (["train", "run", "--resume"], "plain-three balanced on digits"),
+    "resume": (["train", "run", "--resume"], "run is finished after 1 epoch"),
     "eval": (["eval", "run", "--json"], "top1"),
     "info": (["info", "run"], "plain-three, balanced"),
     "export": (["export", "run", "-o", "net.rbnn"], "net.rbnn"),

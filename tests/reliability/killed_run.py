@@ -148,6 +148,11 @@ def send_to_group(process: BaseProcess, number: int) -> None:
     os.kill(process.pid, signal.SIGCONT)
 
 
+def messages(said: Path) -> list[str]:
+    """What a command printed, without the line that it prints for each epoch."""
+    return [line for line in said.read_text().splitlines() if not line.startswith("epoch ")]
+
+
 def code_of(process: BaseProcess, seconds: float = 120) -> int:
     """How it ended; a number below zero is the signal that killed it."""
     process.join(seconds)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from faults import Fault
-from killed_run import KILL, code_of, start
+from killed_run import KILL, code_of, messages, start
 from runs import assert_same_run, state_of
 from short_runs import command
 
@@ -43,7 +43,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 def one_sentence(said: Path) -> str:
     """The command's error message."""
-    lines = said.read_text().splitlines()
+    lines = messages(said)
     assert len(lines) == 1, lines
     assert lines[0].startswith("rbnn: ")
     return lines[0]

@@ -56,7 +56,7 @@ def test_a_weight(value: float, model_of_the_run: list[nn.Module], tmp_path: Pat
     with (
         fault("NaN or infinity"),
         pytest.raises(
-            TrainingError, match=r"loss is nan at step 2 of epoch 0, first layers\.1\.0\.conv2\.method\.scale:"
+            TrainingError, match=r"loss is nan at step 2 of epoch 1, first layers\.1\.0\.conv2\.method\.scale:"
         ),
     ):
         train(small(tmp_path), Poison(2, poison))
@@ -89,7 +89,7 @@ def test_a_gradient(model_of_the_run: list[nn.Module], tmp_path: Path, fault: Fa
     # The layer's input has no finite gradient; the layer before it in the network is the last finite one.
     with fault("NaN or infinity"), pytest.raises(TrainingError) as stopped:
         train(small(tmp_path), Poison(3, poison))
-    assert str(stopped.value).startswith("the gradient of layers.1.0.bn2.bias is not finite at step 3 of epoch 0: ")
+    assert str(stopped.value).startswith("the gradient of layers.1.0.bn2.bias is not finite at step 3 of epoch 1: ")
     for name, value in model_of_the_run[0].named_parameters():
         assert torch.equal(value, poisoned[name]), name
 

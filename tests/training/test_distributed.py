@@ -47,7 +47,6 @@ def test_a_signal_to_one_stops_all_with_a_checkpoint(
 ) -> None:
     assert stopped.returncode != 0
     assert stopped.stderr.count("stopped; continue with: rbnn train") == 1
-    assert "interrupted\n" in stopped.stderr
     # Once one has exited, the launcher terminates the other, which may no longer handle signals.
     assert "exitcode  : 130" in stopped.stderr
     assert stopped.stderr.count("Traceback") <= 1  # the launcher's own message about failed processes

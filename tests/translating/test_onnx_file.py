@@ -117,7 +117,7 @@ def test_missing_packages_are_named_before_the_work(tmp_path: Path, monkeypatch:
 
 
 def test_bad_places_are_named_before_the_work(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no such/net\.onnx"):
+    with pytest.raises(ExportError, match=r"no such/net\.onnx"):
         rbnn.export_onnx("no such network", tmp_path / "no such" / "net.onnx")
 
 

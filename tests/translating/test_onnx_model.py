@@ -333,7 +333,7 @@ def test_nodes_have_the_names_of_their_layers() -> None:
 
 def test_the_page_says_what_becomes_of_every_operation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")
-    table, _, activations = page.partition("## Operations")[2].partition("\n## ")[0].partition("\n\nActivations")
+    table, _, activations = page.partition("## Operations")[2].partition("\n## ")[0].partition("\n\nThese activations")
     rows = [row.split("|") for row in table.splitlines() if row.startswith("| `")]
     assert sorted(kind for row in rows for kind in re.findall(r"`(\w+)`", row[1])) == sorted(KINDS)
     assert set(re.findall(r"`(\w+)`", activations)) >= set(ACTIVATIONS)
