@@ -19,7 +19,7 @@ def test_train_says_what_came_of_it(rbnn: Rbnn, tmp_path: Path) -> None:
     answer = rbnn("train", "digits", "--epochs", "1", *SMALL, "--options", "alpha=layer", "cycles=2", "--out", out)
     (entry,) = read_log(out / "log.jsonl")
     assert answer.code == 0
-    assert answer.err.startswith(f"epoch   0  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  test ")
+    assert answer.err.startswith(f"epoch   1  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  test ")
     assert answer.err.count("\n") == 1  # bars are for terminals
     *_, method, last = answer.out.splitlines()
     assert method == (

@@ -23,11 +23,11 @@ def test_no_bar_for_an_epoch_that_never_comes(first: int) -> None:
     figures = {"loss": 1.0, "train_top1": 50.0, "top1": 50.0, "images_per_second": 9.0, "evaluated_on": "test"}
     watch.begin(config, 3, first, 0)
     for epoch in range(first, 2):
-        assert watch.bars.tasks[watch.now].description == f"epoch {epoch}"
+        assert watch.bars.tasks[watch.now].description == f"epoch {epoch + 1}"
         watch.epoch({"epoch": epoch} | figures)
     shown.print(watch.bars.get_renderable())
     drawn = shown.file.getvalue()  # type: ignore[attr-defined]
-    assert "epoch 2" not in drawn.splitlines()[-1]
+    assert "epoch" not in drawn.splitlines()[-1]
     assert [task.description for task in watch.bars.tasks if task.visible] == ["run"]
 
 

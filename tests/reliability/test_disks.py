@@ -140,7 +140,7 @@ def test_the_checkpoint_before_a_damaged_one(
         assert code_of(start([*command(out), "--resume"], said)) == 0, said.read_text()
         told = said.read_text().splitlines()[0]
         assert told.startswith(f"rbnn: {out / 'last.pt'} is ")
-        before = f"{out / 'previous.pt'}, step 0 of epoch 1"
+        before = f"{out / 'previous.pt'}, step 0 of epoch 2"
         assert told.endswith(f"; the run continues from the previous checkpoint, {before}")
         assert_same_run(undisturbed, out)
 

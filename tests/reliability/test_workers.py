@@ -83,7 +83,7 @@ def test_a_worker_that_dies(
         (line,) = messages(said)
         assert line.startswith("rbnn: a process that decodes images was killed (")
         epoch, step = place
-        assert line.endswith(f"saved at step {step} of epoch {epoch}; continue with: rbnn train {out} --resume")
+        assert line.endswith(f"saved at step {step} of epoch {epoch + 1}; continue with: rbnn train {out} --resume")
         assert code_of(start(["train", str(out), "--resume"], tmp_path / "said after")) == 0
         assert_same_run(whole, out)
 
@@ -101,6 +101,6 @@ def test_a_picture_that_is_broken_costs_no_epoch(whole: Path, pictures: Path, tm
             picture.write_bytes(good)
         (line,) = messages(said)
         assert "7.png could not be read as an image" in line
-        assert line.endswith(f"saved at step {STEPS} of epoch 0; continue with: rbnn train {out} --resume")
+        assert line.endswith(f"saved at step {STEPS} of epoch 1; continue with: rbnn train {out} --resume")
         assert code_of(start(["train", str(out), "--resume"], tmp_path / "said after")) == 0
         assert_same_run(whole, out)

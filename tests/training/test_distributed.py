@@ -91,10 +91,10 @@ def test_with_all_reduced_statistics_two_processes_lose_what_one_does(
 @pytest.mark.parametrize(
     ("what", "named", "when"),
     [
-        ("weight", "layers.0.0.conv1.weight", "end of epoch 0"),
-        ("rotation", "layers.0.1.conv2.method.R1", "end of epoch 0"),
-        ("schedule", "the progress of layers.0.0.conv2", "end of epoch 0"),
-        ("schedule between epochs", "the progress of layers.0.0.conv1", "start of epoch 1"),
+        ("weight", "layers.0.0.conv1.weight", "end of epoch 1"),
+        ("rotation", "layers.0.1.conv2.method.R1", "end of epoch 1"),
+        ("schedule", "the progress of layers.0.0.conv2", "end of epoch 1"),
+        ("schedule between epochs", "the progress of layers.0.0.conv1", "start of epoch 2"),
     ],
 )
 def test_processes_that_drift_apart_are_stopped(
@@ -105,7 +105,7 @@ def test_processes_that_drift_apart_are_stopped(
             said = rank[f"drift of {what}"]
             assert said.startswith(f"{named} and ")
             assert f"differ between the processes at the {when}: " in said
-        assert len(log_of(folder / f"drift of {what}")) == (1 if when == "start of epoch 1" else 0)
+        assert len(log_of(folder / f"drift of {what}")) == (1 if when == "start of epoch 2" else 0)
 
 
 def test_a_killed_process_is_restarted_from_the_last_checkpoint(

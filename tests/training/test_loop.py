@@ -147,7 +147,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, monkeypatch: py
     with pytest.raises(TrainingError) as stopped:
         train(small(tmp_path))
     assert str(stopped.value) == (
-        f"the loss is nan at step 2 of epoch 1: lower lr (now 0.05); the last good checkpoint stays in {tmp_path}"
+        f"the loss is nan at step 2 of epoch 2: lower lr (now 0.05); the last good checkpoint stays in {tmp_path}"
     )
     state = state_of(tmp_path / "last.pt")
     assert (state["epoch"], state["step"]) == (1, 0)
@@ -157,7 +157,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, monkeypatch: py
 
 
 def test_a_huge_learning_rate_ends_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"loss is (nan|inf) .*step \d of epoch 0: lower lr \(now 1e\+10\)"):
+    with pytest.raises(TrainingError, match=r"loss is (nan|inf) .*step \d of epoch 1: lower lr \(now 1e\+10\)"):
         train(small(tmp_path, lr=1e10))
     for line in (tmp_path / "log.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)
@@ -181,7 +181,7 @@ def test_weights_that_are_not_finite_are_never_saved(
         steps += 1
 
     monkeypatch.setattr(torch.optim.SGD, "step", blow_up)
-    with pytest.raises(TrainingError, match=f"conv1.weight is not finite after step {last_step - STEPS} of epoch 1"):
+    with pytest.raises(TrainingError, match=f"conv1.weight is not finite after step {last_step - STEPS} of epoch 2"):
         train(small(tmp_path))
     assert state_of(tmp_path / "last.pt")["epoch"] == 1
     assert len(log_of(tmp_path)) == 1
@@ -190,7 +190,7 @@ def test_weights_that_are_not_finite_are_never_saved(
 
 def test_nothing_to_keep_in_the_first_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.nn.functional.cross_entropy", lambda logits, wanted: logits.sum() * math.nan)
-    with pytest.raises(TrainingError, match=r"the loss is nan at step 0 of epoch 0: .*there was no checkpoint yet"):
+    with pytest.raises(TrainingError, match=r"the loss is nan at step 0 of epoch 1: .*there was no checkpoint yet"):
         train(small(tmp_path))
     assert not (tmp_path / "last.pt").exists()
 

@@ -72,7 +72,8 @@ def parse(words: list[str]) -> TrainConfig:
 
 
 class Watch(Progress):
-    """On stderr: a line for each epoch, and in a terminal bars for the epoch and the run."""
+    """On stderr: a line for each epoch, and in a terminal bars for the epoch and the run.  People count epochs from 1,
+    log entries from 0."""
 
     finished = False
     """Whether the run had no epoch left to train."""
@@ -97,7 +98,7 @@ class Watch(Progress):
         self.run = self.bars.add_task("run", total=config.epochs * steps, completed=epoch * steps + step, numbers="")
         begins = epoch < config.epochs  # a finished run has no further epoch to show
         self.finished = not begins
-        self.now = self.bars.add_task(f"epoch {epoch}", total=steps, completed=step, numbers="", visible=begins)
+        self.now = self.bars.add_task(f"epoch {epoch + 1}", total=steps, completed=step, numbers="", visible=begins)
 
     def step(self, images: int, loss: float, top1: float) -> None:
         speed = (self.bars.tasks[self.run].speed or 0.0) * self.batch_size
@@ -108,13 +109,13 @@ class Watch(Progress):
         if FIRST:
             judged = "held-out" if entry["evaluated_on"] == "validation" else "test"
             line = (
-                f"epoch {entry['epoch']:>3}  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  "
+                f"epoch {entry['epoch'] + 1:>3}  loss {entry['loss']:.3f}  train {entry['train_top1']:.2f} %  "
                 f"{judged} {entry['top1']:.2f} %  {entry['images_per_second']:,.0f} images/s"
             )
             with suppress(OSError):  # a full disk behind stderr is no reason to end a run
                 self.bars.console.print(line, soft_wrap=True)
         if entry["epoch"] + 1 < self.epochs:
-            self.bars.reset(self.now, description=f"epoch {entry['epoch'] + 1}", total=self.steps)
+            self.bars.reset(self.now, description=f"epoch {entry['epoch'] + 2}", total=self.steps)
         else:
             self.bars.update(self.now, visible=False)
 

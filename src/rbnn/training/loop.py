@@ -210,7 +210,7 @@ class _Run:
             self.directory.remove_leftovers()
             self._write_config()
             if trouble:
-                self.progress.notice(f"{trouble}, step {self.step} of epoch {self.epoch}")
+                self.progress.notice(f"{trouble}, step {self.step} of epoch {self.epoch + 1}")
                 keep_as(self.out / checkpoint.PREVIOUS, self.out / checkpoint.LAST)
         except OSError as error:
             raise cannot_write(self.out, error) from None
@@ -258,7 +258,7 @@ class _Run:
         if self.step == 0:
             self.schedule.step(self.epoch)
             self.processes.share_from_first(self.model)
-            self.processes.require_same(self._agreed(), f"at the start of epoch {self.epoch}")
+            self.processes.require_same(self._agreed(), f"at the start of epoch {self.epoch + 1}")
         self.model.train()
         began = time.perf_counter()
         for images, labels in self.batches.epoch(self.epoch, start=self.step):
@@ -287,7 +287,7 @@ class _Run:
         if not (self.out / checkpoint.LAST).exists():
             raise error
         raise type(error)(
-            f"{error}; the run was saved at step {self.step} of epoch {self.epoch}; continue with: "
+            f"{error}; the run was saved at step {self.step} of epoch {self.epoch + 1}; continue with: "
             f"rbnn train {shlex.quote(str(self.out))} --resume"
         ) from None
 
@@ -313,7 +313,7 @@ class _Run:
             seen[1] += float(loss.detach()) * len(wanted)
             seen[2] += float((logits.detach().argmax(1) == wanted).sum())
         count, total, hits = self.processes.sum(seen)
-        here = f"at step {self.step} of epoch {self.epoch}"
+        here = f"at step {self.step} of epoch {self.epoch + 1}"
         if not isfinite(total):
             with self.forward.precision():
                 where = broken_output(self.model, images)
@@ -331,7 +331,7 @@ class _Run:
         """A checkpoint must be worth resuming from.  If the last step diverged, the previous checkpoint stays."""
         for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
             if not bool(torch.isfinite(tensor).all()):
-                raise self._diverged(f"{name} is not finite after step {self.step - 1} of epoch {self.epoch}")
+                raise self._diverged(f"{name} is not finite after step {self.step - 1} of epoch {self.epoch + 1}")
 
     def _agreed(self) -> dict[str, Tensor | float]:
         """What all processes must agree on: weights, rotations and scales, and the position of the schedule."""
@@ -350,7 +350,7 @@ class _Run:
     def _end_epoch(self) -> None:
         """Validate, log, save, in this order: a run that is killed in between does the epoch again and logs it once."""
         self._require_finite_weights()
-        self.processes.require_same(self._agreed(), f"at the end of epoch {self.epoch}")
+        self.processes.require_same(self._agreed(), f"at the end of epoch {self.epoch + 1}")
         sums = self.sums
         self.processes.share_from_first(self.model)  # running statistics of batch norm
         kept = self.model
@@ -361,7 +361,9 @@ class _Run:
         last_look = self.config.validation and self.epoch + 1 == self.config.epochs
         at_last = evaluate(kept, self.test_batches, self.processes) if last_look else {}
         if not isfinite(tested["loss"]):
-            raise self._diverged(f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch}")
+            raise self._diverged(
+                f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch + 1}"
+            )
         if self.log is not None:
             layers = layer_measures(kept, self.initial, self.previous)
             entry = {
