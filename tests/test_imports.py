@@ -36,8 +36,8 @@ BOTH_SIDES: dict[str, set[str]] = {
 }
 INSIDE_PACKED = [
     "limits", "site", "attributes", "shapes", "operations", "sizes", "graph", "formulas",
-    ("budget", "comparison", "file", "maps", "oracle", "prediction"), "plans", "session",
-    ("export_report", "pretrained", "evaluate"), "find",
+    ("budget", "comparison", "file", "maps", "oracle", "prediction", "pretrained"), ("plans", "find"), "session",
+    ("export_report", "evaluate"),
 ]  # fmt: skip
 
 

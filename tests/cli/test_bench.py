@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_json_has_every_kernel_and_shape(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     run(Bench(kernels=True, seconds=0.01))
     assert "64 @ 4" in capsys.readouterr().out
+
+
+def test_a_network_with_several_outputs_is_sent_elsewhere(tmp_path: Path) -> None:
+    graph = small_network()
+    several = replace(graph, output=["logits", "b"], input=replace(graph.input, classes=()))
+    packfile.write(several, tmp_path / "net.rbnn")
+    with pytest.raises(ConfigError, match=r"has 2 outputs, .*: `rbnn info NET` times it .* `rbnn export NET --onnx"):
+        run(Bench(tmp_path / "net.rbnn", against="", seconds=0.01))
 
 
 @pytest.mark.parametrize("options", [Bench(), Bench(net=Path("net.rbnn"), kernels=True)])

@@ -121,7 +121,14 @@ def test_answers_need_a_place_and_classes_none(place: Path, rbnn: Rbnn) -> None:
     assert not (place / "answers").exists()
 
 
+def test_eval_needs_a_classifier(place: Path, rbnn: Rbnn) -> None:
+    packfile.write(with_maps(), place / "net.rbnn")
+    refused = rbnn("eval", "net.rbnn", "--data", "digits")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith("rbnn: net.rbnn has 3 outputs, so it does not classify images: compute its accuracy ")
+
+
 def test_info_names_the_answers(place: Path, rbnn: Rbnn) -> None:
     packfile.write(with_maps(), place / "net.rbnn")
-    assert "Answers: file 5, ../maps.0 24×2×2, ../maps.1 16×8×8" in rbnn("info", "net.rbnn").out
+    assert "Outputs: file 5, ../maps.0 24×2×2, ../maps.1 16×8×8" in rbnn("info", "net.rbnn").out
     assert json.loads(rbnn("info", "net.rbnn", "--json").out)["answers"]["../maps.0"] == [24, 2, 2]

@@ -4,6 +4,7 @@ import io
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from rbnn.errors import ConfigError, DataError, InputError
 from rbnn.packed import file as packfile
 from rbnn.packed import oracle, pretrained
 from rbnn.packed.evaluate import evaluate
-from rbnn.packed.graph import Answer
+from rbnn.packed.graph import Answer, Input
 from rbnn.packed.prediction import Prediction
 from rbnn.packed.session import Session
 
@@ -94,8 +95,6 @@ def test_what_it_does_not_take(pixels: np.ndarray, tmp_path: Path) -> None:
         session.predict(tmp_path / "none.jpg")
     with pytest.raises(DataError, match="the image could not be read"):
         session.predict(b"no picture")
-    with pytest.raises(DataError, match="the image could not be read"):
-        session.predict(np.zeros((8, 8, 7), np.uint8))
     graph = small_network()
     silent = Session(replace(graph, input=replace(graph.input, mean=(), std=())))
     with pytest.raises(ConfigError, match="the network does not record how images are normalised"):
@@ -109,13 +108,51 @@ def test_a_prediction_shows_itself() -> None:
     assert len(found.top(9)) == 4
 
 
+@pytest.mark.parametrize(
+    ("source", "got"),
+    [
+        (np.zeros((8, 8, 7), np.uint8), "uint8 of shape (8, 8, 7)"),
+        (np.zeros((3, 8, 8), np.uint8), "uint8 of shape (3, 8, 8)"),
+        (np.zeros((2, 8, 8, 3), np.uint8), "uint8 of shape (2, 8, 8, 3): pass several images as a list"),
+        (np.zeros((2, 3, 8, 8), np.float32), "float32 of shape (2, 3, 8, 8): pass several images as a list"),
+        (np.zeros((0, 8), np.uint8), "uint8 of shape (0, 8)"),
+        (3, "int"),
+        ([None], "NoneType"),
+    ],
+)
+def test_what_is_no_picture_gets_the_same_sentence(source: Any, got: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Session(small_network()).predict(source)
+    taken = "as bytes, (H, W) or (H, W, C) of any size, or as normalised float32 of shape (3, 8, 8)"
+    assert str(caught.value) == f"the network takes images {taken}, got {got}"
+
+
+@pytest.mark.parametrize(("output", "why"), [(["logits", "b"], "has 2 outputs, so"), ("b", "returns a map,")])
+def test_a_network_that_does_not_classify_is_called(output: Answer, why: str, pixels: np.ndarray) -> None:
+    graph = replace(small_network(), input=Input("image", (0.5,), (0.25,)))
+    with pytest.raises(
+        ConfigError, match=rf"the network {why} .*: call the session with arrays .*: session\(images\) "
+    ):
+        Session(replace(graph, output=output)).predict(pixels)
+
+
+def test_a_session_shows_its_outputs_as_it_returns_them() -> None:
+    graph = replace(small_network(), input=Input("image", (0.5,), (0.25,)))
+    session = Session(replace(graph, output={"digit": "logits", "mask": "b"}), kernels="portable")
+    assert session(np.zeros((1, 3, 8, 8), np.float32))["mask"].shape == (1, 16, 8, 8)
+    assert "3×8×8 → digit 5, mask 16×8×8; 3 binary and 2 float layers, portable" in repr(session)
+    assert ">outputs</td>" in session._repr_html_()
+    assert "→ 16×8×8, 5; 3 binary" in repr(Session(replace(graph, output=["b", "logits"])))
+    assert "→ 16×8×8, 3 binary" in repr(Session(replace(graph, output="b")))
+
+
 def test_a_session_says_what_it_is_and_closes(pixels: np.ndarray) -> None:
     with Session(pretrained.path(DIGITS), kernels="portable") as session:
-        shown = f"Session({pretrained.path(DIGITS)}: 1×8×8 → 10, 18 binary and 2 float layers, "
+        shown = f"Session({DIGITS}: 1×8×8 → 10, 18 binary and 2 float layers, "
         assert repr(session) == f"{shown}portable kernels, 1 thread)"
         session(np.zeros((1, 1, 8, 8), np.float32))
     assert repr(session) == f"{shown}closed)"
-    with pytest.raises(InputError, match=r"the session of .*digits\.rbnn is closed"):
+    with pytest.raises(InputError, match=f"the session of {DIGITS} is closed"):
         session(np.zeros((1, 1, 8, 8), np.float32))
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -15,7 +14,6 @@ from rbnn import _core
 from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
 from rbnn.packed import file as packfile
 from rbnn.packed.find import called
-from rbnn.packed.graph import Graph, named
 from rbnn.packed.prediction import one_input
 from rbnn.packed.sizes import in_words
 from rbnn.text import as_count, as_shape, as_size, listed, plural, shorten, visible
@@ -37,7 +35,7 @@ def show(path: Path, as_json: bool) -> None:
     graph = packfile.read(path)
     costs = packed_costs(graph, path.stat().st_size)
     height, width, channels = graph.buffers[graph.input.buffer].shape
-    answers = _answers(graph)
+    answers = graph.output_shapes
     inputs = graph.input_shapes if graph.input.names else {}
     if as_json:
         steps = list(graph.free.steps) if graph.free else None
@@ -51,15 +49,7 @@ def show(path: Path, as_json: bool) -> None:
     if inputs:
         print(f"\nInputs: {', '.join(f'{visible(name)} {as_shape(shape)}' for name, shape in inputs.items())}")
     if len(answers) > 1:
-        listed_answers = ", ".join(f"{visible(name)} {as_shape(tuple(shape))}" for name, shape in answers.items())
-        print(f"\nAnswers: {listed_answers}")
-
-
-def _answers(graph: Graph) -> dict[str, list[int]]:
-    """The shape of each output for one image, by name."""
-    shapes = {name: (c, h, w) for name, (h, w, c) in ((name, graph.buffers[name].shape) for name in graph.outputs)}
-    empty = graph.answered(lambda name: np.broadcast_to(np.float32(0), (1, *shapes[name])))
-    return {name: list(array.shape[1:]) for name, array in named(empty)}
+        print(f"\nOutputs: {', '.join(f'{visible(name)} {as_shape(shape)}' for name, shape in answers.items())}")
 
 
 def _as_json(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """NET, as commands and functions take it: a pretrained network by name, packed file, run directory or checkpoint."""
 
+import os
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -32,10 +33,11 @@ def find_net(net: Path) -> Path:
     return path
 
 
-def called(path: Path) -> str:
+def called(net: str | os.PathLike[str]) -> str:
     """What a person calls NET: a pretrained network has a name, everything else its path."""
+    path = Path(net)
     pretrained_file = path.stem in pretrained.names() and path == pretrained.path(path.stem)
-    return path.stem if pretrained_file else str(path)
+    return path.stem if pretrained_file else str(net)
 
 
 def is_packed(path: Path) -> bool:

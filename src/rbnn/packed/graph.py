@@ -74,11 +74,12 @@ class Graph:
         shapes = {name: self.buffers[buffer].shape for name, buffer in buffers.items()}
         return {name: (channels, height, width) for name, (height, width, channels) in shapes.items()}
 
-    def only_input(self, who: str) -> str:
-        """The only input of the network.  Raises ConfigError if there are several, which ``who`` does not take."""
+    def only_input(self, who: str, instead: str = "use rbnn.Session") -> str:
+        """The only input of the network.  Raises ConfigError if there are several, which ``who`` does not take;
+        ``instead`` says what to do."""
         if self.input.names:
             names = shorten(", ".join(self.input.names), LONGEST_QUOTE)
-            raise ConfigError(f"the network takes {len(self.inputs)} inputs ({names}), and {who}: use rbnn.Session")
+            raise ConfigError(f"the network takes {len(self.inputs)} inputs ({names}), and {who}: {instead}")
         return self.input.buffer
 
     @property
@@ -86,12 +87,20 @@ class Graph:
         """The output buffers of the network, each once."""
         return list(dict.fromkeys(answer_buffers(self.output)))
 
-    def only_output(self, who: str) -> str:
-        """The only output of the network.  Raises ConfigError if there are several, which ``who`` does not take."""
+    def only_output(self, who: str, instead: str = "use rbnn.Session") -> str:
+        """The only output of the network.  Raises ConfigError if there are several, which ``who`` does not take;
+        ``instead`` says what to do."""
         if not self.has_one_output:
             count = len(answer_buffers(self.output))
-            raise ConfigError(f"the network has {count} outputs, but {who}: use rbnn.Session")
+            raise ConfigError(f"the network has {count} outputs, but {who}: {instead}")
         return self.outputs[0]
+
+    @property
+    def output_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each output for one image, as a call returns it, by name (``named``)."""
+        shapes = {name: self.buffers[name].shape for name in self.outputs}
+        empty = self.answered(lambda name: np.broadcast_to(np.float32(0), (1, shapes[name][2], *shapes[name][:2])))
+        return {name: array.shape[1:] for name, array in named(empty)}
 
     @property
     def has_one_output(self) -> bool:
@@ -235,10 +244,14 @@ def answer_buffers(answer: Answer) -> list[str]:
     return [name for each in (answer if isinstance(answer, list) else answer.values()) for name in answer_buffers(each)]
 
 
+ALONE = "answer"
+"""The name of an output that is not in a list or table."""
+
+
 def named(answer: Any, name: str = "") -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Every array of an output by its path, such as ``out`` or ``maps.0``; ``answer`` if it has none."""
+    """Every array of an output by its path, such as ``out`` or ``maps.0``; ``ALONE`` if it has none."""
     if isinstance(answer, np.ndarray):
-        yield name or "answer", answer
+        yield name or ALONE, answer
         return
     parts = answer.items() if isinstance(answer, dict) else enumerate(answer)
     for key, part in parts:

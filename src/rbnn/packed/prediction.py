@@ -1,5 +1,6 @@
 """From images to class names, with the normalisation and the classes of a packed network."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ from rbnn.text import as_shape
 
 if TYPE_CHECKING:
     from PIL import Image
+
+BY_CALLING = "call the session with arrays instead: session(images) returns the outputs"
+IN_PYTHON = "compute its accuracy in Python, where rbnn.Session(FILE)(images) returns the outputs"
+"""What to do with a network that does not classify images, in Python and for `rbnn eval`."""
 
 AT_ONCE = 64
 """Number of images that are in memory as floats at the same time."""
@@ -81,8 +86,8 @@ def predictions(
     """The classes of each image.  ``answer`` runs the network, ``called`` is its name in error messages."""
     from rbnn.data import preprocess  # imports Pillow, which is slow
 
-    graph.only_input("a prediction is made from one picture")
-    _classifies(graph, called)
+    graph.only_input("a prediction is made from one picture", BY_CALLING)
+    _classifies(graph, called, BY_CALLING)
     classes = graph.input.classes or tuple(f"class {i}" for i in range(graph.buffers[graph.outputs[0]].shape[2]))
     height, width, channels = graph.buffers[graph.input.buffer].shape
     at_once = preprocess.at_once(AT_ONCE, max(height, width), channels)
@@ -105,14 +110,13 @@ def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]
         if free and source.dtype == np.float32 and source.ndim == 3:
             return source
         if source.dtype != np.float32 or source.size != height * width * channels or source.shape[0] != channels:
-            raise InputError(
-                f"{called} takes images as bytes, (H, W) or (H, W, C) of any size, or as normalised float32 of shape "
-                f"{(channels, height, width)}, got {source.dtype} of shape {source.shape}"
-            )
+            raise _no_picture(source, (channels, height, width), called)
         ready: NDArray[np.float32] = source.reshape(channels, height, width)
         return ready
     if height == 1:
         raise InputError(f"{called} takes {one_input((channels, height, width))} in float32 at a time, not images")
+    if not _is_picture(source):
+        raise _no_picture(source, (channels, height, width), called)
     from rbnn.data import preprocess
 
     mean, std = normalisation(graph, called)
@@ -124,6 +128,26 @@ def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]
         image = preprocess.picture(source, _square_side(graph, called), channels, margin=classifies(graph))
     values: NDArray[np.float32] = preprocess.normalise(image[None], mean, std)[0]
     return values
+
+
+def _is_picture(source: object) -> bool:
+    """Whether Pillow can open it: a file, its bytes, a Pillow image, or bytes as grey, with alpha, RGB or RGBA."""
+    if isinstance(source, np.ndarray):
+        return source.size > 0 and (source.ndim == 2 or (source.ndim == 3 and source.shape[2] <= 4))
+    from PIL import Image
+
+    return isinstance(source, str | os.PathLike | bytes | Image.Image) or hasattr(source, "read")
+
+
+def _no_picture(source: object, shape: tuple[int, int, int], called: str) -> InputError:
+    got, several = type(source).__name__, ""
+    if isinstance(source, np.ndarray):
+        got = f"{source.dtype} of shape {source.shape}"
+        several = ": pass several images as a list" if source.ndim == 4 else ""
+    return InputError(
+        f"{called} takes images as bytes, (H, W) or (H, W, C) of any size, or as normalised float32 of shape {shape}, "
+        f"got {got}{several}"
+    )
 
 
 def _nearest_size(graph: Graph, height: int, width: int) -> tuple[int, int]:
@@ -161,9 +185,9 @@ def one_input(shape: tuple[int, int, int]) -> str:
 
 def picture_side(graph: Graph, called: object) -> int:
     """The side of the square images that a classifying network takes."""
-    graph.only_input("pictures come one at a time")
+    graph.only_input("pictures come one at a time", IN_PYTHON)
     side = _square_side(graph, called)
-    _classifies(graph, called)
+    _classifies(graph, called, IN_PYTHON)
     return side
 
 
@@ -182,9 +206,12 @@ def classifies(graph: Graph) -> bool:
     return graph.has_one_output and graph.buffers[graph.outputs[0]].shape[:2] == (1, 1)
 
 
-def _classifies(graph: Graph, called: object) -> None:
-    if graph.buffers[graph.only_output(f"{called} does not classify")].shape[:2] != (1, 1):
-        raise ConfigError(f"{called} returns a map, not classes: use rbnn.Session")
+def _classifies(graph: Graph, called: object, instead: str) -> None:
+    if not graph.has_one_output:
+        count = len(graph.output_shapes)
+        raise ConfigError(f"{called} has {count} outputs, so it does not classify images: {instead}")
+    if graph.buffers[graph.outputs[0]].shape[:2] != (1, 1):
+        raise ConfigError(f"{called} returns a map, not classes: {instead}")
 
 
 def normalisation(graph: Graph, called: object) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from rbnn import _core, notebook
 from rbnn.errors import ConfigError, InputError, UnknownName
 from rbnn.packed import file as packfile
-from rbnn.packed.graph import Graph
+from rbnn.packed.find import called
+from rbnn.packed.graph import ALONE, Graph
 from rbnn.packed.operations import Operation
 from rbnn.packed.plans import Plan, Plans
 from rbnn.packed.prediction import Picture, Prediction, predictions
 from rbnn.packed.sizes import in_words
-from rbnn.text import as_shape, as_size, listed, plural, quoted
+from rbnn.text import as_shape, as_size, listed, plural, quoted, visible
 
 LARGEST_ANSWER = 4 << 30
 """Limit of the bytes of all outputs of a call."""
@@ -59,7 +60,7 @@ class Session:
             network.check()
             self.graph, self._called = network, "the network"
         elif isinstance(network, str | os.PathLike):
-            self.graph, self._called = packfile.read(network), str(network)
+            self.graph, self._called = packfile.read(network), called(network)
         else:
             raise ConfigError(f"expected a packed file or a graph, got a {type(network).__name__}")
         self._asked_for = kernels, most_work
@@ -100,21 +101,22 @@ class Session:
     def _facts(self) -> dict[str, str]:
         """What it is, for people."""
         kinds = [operation.kind for operation in self.graph.operations]
-        shapes = [self.graph.buffers[name].shape for name in self.graph.outputs]
-        answers = ", ".join(as_shape(tuple(side for side in shape if side != 1) or (1,)) for shape in shapes)
+        outputs = [_output(name, shape) for name, shape in self.graph.output_shapes.items()]
         floats = kinds.count("float_conv") + kinds.count("int8_conv")
         free = self.graph.free
         others = f" or {in_words(free.steps, *self.input_shape[1:])}" if free else ""
         return {
             "input": ", ".join(map(as_shape, self.inputs.values())) + others,
-            "answers": answers,
+            "outputs": listed(outputs),
             "layers": f"{kinds.count('binary_conv')} binary and {floats} float layers",
             "state": "closed" if self._made is None else f"{self.kernels} kernels, {plural(self.threads, 'thread')}",
         }
 
     def __repr__(self) -> str:
         facts = self._facts()
-        return f"Session({self._called}: {facts['input']} → {facts['answers']}, {facts['layers']}, {facts['state']})"
+        ends = "," if self.graph.has_one_output else ";"
+        network = f"{facts['input']} → {facts['outputs']}{ends} {facts['layers']}"
+        return f"Session({self._called}: {network}, {facts['state']})"
 
     def _repr_html_(self) -> str:
         rows = self._facts() | ({"classes": listed(self.classes)} if self.classes else {})
@@ -294,6 +296,12 @@ class Session:
             what = f"input {list(self.inputs)[number]!r}" if self.graph.input.names else "images"
             raise InputError(f"expected {what} of shape {expected}{sizes}, got {array.shape}")
         return np.ascontiguousarray(array).reshape(len(array), channels, height, width)
+
+
+def _output(name: str, shape: tuple[int, ...]) -> str:
+    """An output for people.  Outputs in tuples have only numbers as names, which their order shows."""
+    written = as_shape(shape or (1,))
+    return written if name == ALONE or name.replace(".", "").isdigit() else f"{visible(name)} {written}"
 
 
 def _array(values: ArrayLike) -> NDArray[Any]:

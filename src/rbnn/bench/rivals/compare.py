@@ -14,6 +14,10 @@ from rbnn.data.preprocess import normalise
 from rbnn.packed.graph import Graph, only_array
 from rbnn.packed.session import Session
 
+ALONE = "`rbnn info NET` times it on our engine, layer by layer"
+ELSEWHERE = "`rbnn export NET --onnx net.onnx` writes a file to time elsewhere"
+"""What to do with a network that is not raced."""
+
 
 def compare(
     graph: Graph,
@@ -25,7 +29,8 @@ def compare(
 ) -> dict[str, Any]:
     """Time our engine and ``engines``, which must be installed, on images of noise, ``seconds`` for each contender."""
     load = busy.load_average()
-    graph.only_input("engines are raced on networks with one")
+    graph.only_input("engines are raced on networks with one", ALONE)
+    graph.only_output("engines are raced on networks with one", f"{ALONE}, and {ELSEWHERE}")
     session = Session(graph, threads)
     pictures, images = noise(session, batch)
     ours = our_engine(session, pictures)
