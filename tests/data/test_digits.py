@@ -20,6 +20,12 @@ def test_arrays_are_the_normalised_images() -> None:
     np.testing.assert_array_equal(labels, tests.labels)
 
 
+def test_it_shows_itself_in_one_line() -> None:
+    shown = "1,437 images of 1×8×8, 10 classes (0, 1, 2, 3, 6 more)"
+    assert repr(data.load("digits")) == f"ImageSet(digits, train: {shown})"
+    assert repr(digits.load(None, "train")) == f"ImageSet(digits: {shown})"
+
+
 def test_shapes_counts_and_range() -> None:
     train, test = digits.load(None, "train"), digits.load(None, "test")
     assert train.images.shape == (1437, 8, 8, 1)

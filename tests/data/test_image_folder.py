@@ -52,8 +52,26 @@ def test_trees_that_make_no_sense(tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
     (tmp_path / "val" / "bird" / "1.jpg").unlink()
     (tmp_path / "val" / "bird").rmdir()
-    with pytest.raises(DataError, match="contains no images"):
+    with pytest.raises(DataError, match=r"contains no images: expected <class>/\*\.jpg, or \.jpeg \.png"):
         image_folder.load(tmp_path, "test")
+
+
+def test_pictures_without_class_folders(tmp_path: Path) -> None:
+    tree(tmp_path, "train/1.png", "train/2.jpg")
+    root = tmp_path / "train"
+    with pytest.raises(DataError, match=f"{root} contains 2 images, but not in folders .* {root}/<class>/1.png"):
+        image_folder.load(tmp_path, "train")
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"missing does not exist: expected .* val or test/<class>/\*\.jpg"):
+        image_folder.load(tmp_path / "missing", "test")
+
+
+def test_it_shows_itself_in_one_line(tmp_path: Path) -> None:
+    tree(tmp_path, "train/cat/1.jpg", "train/dog/1.jpg", "train/dog/2.jpg")
+    shown = "FolderSet(image-folder, train: 3 images of 3×224×224, 2 classes (cat, dog))"
+    assert repr(data.load("image-folder", tmp_path)) == shown
 
 
 @pytest.mark.skipif(not IMAGENETTE.is_dir(), reason="the shared pictures are not on this machine")

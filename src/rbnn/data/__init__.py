@@ -3,6 +3,7 @@
 Each set is a file with two functions, `load(directory, split)` and `obtain(directory)`, and a line in the table below.
 """
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Literal, Protocol, cast, overload
@@ -39,7 +40,7 @@ def load(name: str, directory: Path | None = None, split: Split = "train") -> Im
 def load(name: str, directory: Path | None = None, split: Split = "train") -> ImageSet | FolderSet:
     """Load one split of a data set whose files are in `directory/NAME` or `directory`. `rbnn train` and `rbnn eval` use
     the same splits."""
-    return _data_set(name).load(directory, split)
+    return replace(_data_set(name).load(directory, split), split=split)
 
 
 def obtain(name: str, directory: Path) -> Obtained:

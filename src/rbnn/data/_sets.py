@@ -7,10 +7,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rbnn.text import as_shape, listed, plural
+
 Split = Literal["train", "test"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
     """A set that fits into memory. `mean` and `std` are per channel, of pixels scaled to [0, 1]."""
 
@@ -28,9 +30,14 @@ class ImageSet:
     """Whether a mirrored image still shows its class."""
     chosen: str = ""
     """Which images of the source these are, if the source has no split of its own."""
+    split: Split | None = None
+    """Which split `load` loaded."""
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"ImageSet({_summary(self, (self.channels, *self.images.shape[1:3]))})"
 
     def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The images as a network takes them, (N, channels, height, width), normalised by `mean` and `std`, and their
@@ -48,7 +55,7 @@ class ImageSet:
         return int(self.images.shape[3])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FolderSet:
     """A set of image files, decoded to RGB when needed."""
 
@@ -64,13 +71,25 @@ class FolderSet:
     flip: bool = True
     chosen: str = ""
     """The folder."""
+    split: Split | None = None
+    """Which split `load` loaded."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"FolderSet({_summary(self, (self.channels, self.image_size, self.image_size))})"
+
     @property
     def channels(self) -> int:
         return 3
+
+
+def _summary(images: ImageSet | FolderSet, shape: tuple[int, ...]) -> str:
+    """Name, split, number and shape of the images, and their classes, in one line."""
+    name = f"{images.name}, {images.split}" if images.split else images.name
+    classes = f"{len(images.classes):,} classes ({listed(images.classes)})"
+    return f"{name}: {plural(len(images), 'image')} of {as_shape(shape)}, {classes}"
 
 
 @dataclass(frozen=True)

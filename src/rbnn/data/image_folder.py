@@ -7,12 +7,14 @@ import numpy as np
 
 from rbnn.data._sets import FolderSet, Obtained, Split
 from rbnn.errors import DataError
+from rbnn.text import plural
 
 IMAGE_SIZE = 224
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
 FOLDERS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("val", "test")}
+TREES = {split: f"{' or '.join(names)}/<class>/*.jpg" for split, names in FOLDERS.items()}
 
 
 def load(directory: Path | None, split: Split) -> FolderSet:
@@ -20,8 +22,10 @@ def load(directory: Path | None, split: Split) -> FolderSet:
     if directory is None:
         raise DataError("image-folder is read from files: name their directory with --data-dir DIR")
     root = _split_folder(directory, split)
+    if root is None and not directory.exists():
+        raise DataError(f"{directory} does not exist: expected a directory with {TREES[split]}")
     if root is None:
-        raise DataError(f"no {split} images in {directory}: expected {' or '.join(FOLDERS[split])}/<class>/*.jpg")
+        raise DataError(f"no {split} images in {directory}: expected {TREES[split]}")
     classes = _classes(_split_folder(directory, "train") or root)
     unknown = sorted(set(_classes(root)) - set(classes))
     if unknown:
@@ -34,8 +38,13 @@ def load(directory: Path | None, split: Split) -> FolderSet:
             raise DataError(f"{root / name} contains no images: expected {' '.join(ENDINGS)}")
         paths += found
         labels += [label] * len(found)
+    if not paths and (loose := _pictures(root)):
+        raise DataError(
+            f"{root} contains {plural(len(loose), 'image')}, but not in folders of classes: move each to "
+            f"{root / '<class>' / loose[0].name}"
+        )
     if not paths:
-        raise DataError(f"{root} contains no images: expected <class>/*.jpg")
+        raise DataError(f"{root} contains no images: expected <class>/*.jpg, or {' '.join(ENDINGS[1:])}")
     numbers = np.array(labels, np.int64)
     return FolderSet("image-folder", tuple(paths), numbers, classes, MEAN, STD, IMAGE_SIZE, chosen=str(root))
 
