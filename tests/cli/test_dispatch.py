@@ -86,6 +86,27 @@ def test_unknown_command_names_the_nearest(wrong: str, right: str, rbnn: Rbnn) -
     assert answer.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("-v", "did you mean --version? "),
+        ("-V", "did you mean --version? "),
+        ("--hlep", "did you mean --help? "),
+        ("-", ""),
+    ],
+)
+def test_an_option_is_not_called_a_command(wrong: str, hint: str, rbnn: Rbnn) -> None:
+    answer = rbnn(wrong)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == f"rbnn: unknown option '{wrong}': {hint}`rbnn --help` lists commands and options\n"
+
+
+def test_the_name_of_a_network_belongs_to_info(rbnn: Rbnn) -> None:
+    answer = rbnn("models", "resnet18")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "rbnn: `rbnn models` lists all networks and takes no name: run `rbnn info resnet18`\n"
+
+
 @pytest.fixture
 def command_that(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make `rbnn models` raise the given exception."""

@@ -56,6 +56,7 @@ def test_without_the_source_flags_work(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--count", "x"], "--count takes a whole number, got 'x'"),
         (["--share", "half"], "--share takes a number, got 'half'"),
         (["--cuont", "3"], "unknown option --cuont: did you mean --count?"),
+        (["--out", "x"], "unknown option --out: did you mean --output? `"),
         (["extra"], "unknown option extra"),
         (["--count"], "--count needs a value"),
     ],

@@ -13,18 +13,22 @@ import sys
 import threading
 import traceback
 import warnings
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from rbnn.cli._streams import open_missing, say
 from rbnn.errors import ConfigError, RbnnError, UnknownName
-from rbnn.text import visible
+from rbnn.text import quoted, visible
 
 EXTRAS = {
     "torch": "train", "sklearn": "train", "matplotlib": "train", "jinja2": "train", "onnx": "onnx",
     "onnxruntime": "onnx",
 }  # fmt: skip
 """Packages that may be missing, and the extra that installs each."""
+
+OPTIONS = "--help", "--version", "--import", "--debug"
+"""Options that need no command, or that every command takes."""
 
 
 def commands() -> dict[str, Path]:
@@ -42,7 +46,7 @@ def _usage() -> str:
     rows = [f"  {name:<10} {summary(path)}" for name, path in commands().items()]
     return "\n".join(
         [
-            "usage: rbnn COMMAND … [--import FILE.py …] [--debug]",
+            "usage: rbnn COMMAND … [--import FILE.py …] [--debug]   or: rbnn --version",
             "",
             "Rotated Binary Neural Networks: train 1-bit networks, see why they work, run them as real bits.",
             "",
@@ -176,6 +180,10 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _run(name: str, words: list[str]) -> None:
+    if name.startswith("-"):
+        meant = "--version" if name.lower() in ("-v", "-version") else (get_close_matches(name, OPTIONS, 1) or [""])[0]
+        hint = f"did you mean {meant}? " if meant else ""
+        raise ConfigError(f"unknown option {quoted(name)}: {hint}`rbnn --help` lists commands and options")
     if name not in commands():
         raise UnknownName("command", name, commands())
     module: Any = importlib.import_module(f"rbnn.cli.{name}")

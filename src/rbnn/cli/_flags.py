@@ -38,10 +38,16 @@ def _sentence(box: str, command: str) -> str:
     text, _, _ = text.partition(" For full helptext")
     text, _, near = text.partition(" Perhaps you meant: ")
     text, _, _ = text.partition(" Argument helptext:")
-    hint = f"did you mean {near.split()[0]}? " if near else ""
+    hint = f"did you mean {_longest_name(near)}? " if near else ""
     for pattern, plain in _PLAIN.items():
         text = re.sub(pattern, plain, text)
     return f"{text}: {hint}`{command} --help` explains the options"
+
+
+def _longest_name(near: str) -> str:
+    """The name of the option that tyro suggests, without its short form: ``--output`` of ``-o, --output PATH …``."""
+    names = re.match(r"(?:\S+, )*\S+", near)
+    return max(names[0].split(", "), key=len) if names else near
 
 
 _PLAIN = {

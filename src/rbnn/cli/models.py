@@ -1,8 +1,12 @@
 """`rbnn models`: list the networks, or the pretrained ones."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import Any
+
+from rbnn.cli._flags import parse_flags
+from rbnn.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,15 @@ class Models:
     """List the pretrained networks. Their names can be used wherever a command takes a network."""
     json: bool = False
     """Print JSON."""
+
+
+def parse(words: list[str]) -> Models:
+    """The flags.  A name belongs to another command."""
+    if named := [word for word in words if not word.startswith("-")]:
+        raise ConfigError(
+            f"`rbnn models` lists all networks and takes no name: run `rbnn info {shlex.quote(named[0])}`"
+        )
+    return parse_flags(Models, words, prog="rbnn models")
 
 
 def run(options: Models) -> None:
