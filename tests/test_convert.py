@@ -143,6 +143,7 @@ def test_binary_layers_are_left_alone() -> None:
 # keep
 
 
+@pytest.mark.filterwarnings("ignore:layer 'fc' at the end of the network")
 @pytest.mark.parametrize(
     ("keep", "changed"),
     [

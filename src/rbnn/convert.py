@@ -13,7 +13,7 @@ from torch.nn.parameter import UninitializedParameter
 from rbnn import notebook
 from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import Method, check_method, create_method
-from rbnn.neighbours import Neighbours, Untraceable, missing_norms, named
+from rbnn.neighbours import Neighbours, Untraceable, keeping, missing_norms, named
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
 from rbnn.padding import only_pads
 from rbnn.text import plural
@@ -80,7 +80,8 @@ def binarize_(
 
     keep      names or patterns (``layer1.*``) of layers that stay float; ``[]`` for none.  By default the first
               convolution and the last linear layer stay float.  Without linear layers it is the last convolution,
-              without convolutions the first linear layer.  Depthwise and narrow convolutions always stay float, and
+              without convolutions the first linear layer.  In a network with several outputs every layer that feeds
+              one stays float, if the forward can be traced.  Depthwise and narrow convolutions always stay float, and
               so do layers whose class has its own forward, unless it only pads with zeros.
     relu      what happens to a ReLU that feeds a binary layer: ``keep`` it, replace it with ``hardtanh`` wherever it is
               used, or keep it and ``warn`` if the method does not centre its inputs
@@ -90,8 +91,15 @@ def binarize_(
         raise ConfigError(f"relu must be warn, hardtanh or keep, got {relu!r}")
     check_method(method, options)
     layers = _float_layers(model)
+    near, untraced = _neighbours(model)
+    first, last = _ends(layers)
+    if near is not None:
+        last = {name: "feeds an output" for name in near.before_outputs() if name in layers} | last
     report = Conversion()
-    report.kept = _ends(layers) if keep is None else _matching(keep, layers)
+    if keep is not None:
+        keep = [keep] if isinstance(keep, str) else list(keep)
+    report.kept = last | first if keep is None else _matching(keep, layers)
+    asked = [name for name in layers if name in report.kept] if keep is None else keep
     report.kept |= {n: why for n, (layer, why) in layers.items() if why and n not in report.kept}
     report.kept = {name: report.kept[name] for name in layers if name in report.kept}
     report.changed = [name for name in layers if name not in report.kept]
@@ -101,19 +109,25 @@ def binarize_(
     # Everything that can fail happens before the first change.
     chosen = {name: create_method(method, _filters(layers[name][0]), **options) for name in report.changed}
     replaced = set[tuple[str, str]]()
-    try:
-        near = Neighbours(model, report.changed)
-    except Untraceable as reason:
+    if near is None:
         unchecked = (
-            f"ReLUs before and norms after binary layers were not checked: the forward cannot be traced ({reason})"
+            f"the forward cannot be traced ({untraced}), so ReLUs before and norms after binary layers were not "
+            "checked, nor whether a binary layer feeds an output"
         )
         (report.warnings if relu == "hardtanh" else report.notes).append(unchecked)
     else:
         if relu == "hardtanh":
             replaced = _relus_to_replace(near, report)
         elif relu == "warn" and not all(_centres(made) for made in chosen.values()):
-            report.warnings += _of_relus(near, method)
-        report.warnings += missing_norms(near)
+            report.warnings += _of_relus(near, method, report.changed)
+        bare = near.without_norm(report.changed)
+        possible = len(bare) < len(report.changed)  # otherwise nothing would be binary
+        wanted = [*asked, *bare] if keep else [name for name in layers if name in (*asked, *bare)]
+        it = "it" if len(bare) == 1 else "them"
+        report.warnings += missing_norms(bare, f", or keep {it} float with {keeping(wanted)}" if possible else "")
+    ending = [name for name in report.changed if name in last]
+    if keep and len(ending) < len(report.changed):  # otherwise they are the very layers to be binary
+        report.warnings += _left_out(ending, keep)
     for said in report.warnings:
         warnings.warn(said, stacklevel=2)
     for name, _ in replaced:
@@ -130,6 +144,14 @@ def binarize_(
     for name in {name for _, name in replaced}:
         _replace(model, model.get_submodule(name))
     return report
+
+
+def _neighbours(model: nn.Module) -> tuple[Neighbours | None, str]:
+    """The graph of the forward, or the reason why there is none."""
+    try:
+        return Neighbours(model), ""
+    except Untraceable as reason:
+        return None, str(reason)
 
 
 def _float_layers(model: nn.Module) -> dict[str, tuple[Layer, str | None]]:
@@ -180,23 +202,29 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
     return None
 
 
-def _ends(layers: dict[str, tuple[Layer, str | None]]) -> dict[str, str]:
-    """The two layers that stay float by default."""
+def _ends(layers: dict[str, tuple[Layer, str | None]]) -> tuple[dict[str, str], dict[str, str]]:
+    """The first and the last layer, which stay float by default."""
     convolutions = [name for name, (layer, _) in layers.items() if not isinstance(layer, nn.Linear)]
     linears = [name for name, (layer, _) in layers.items() if isinstance(layer, nn.Linear)]
-    ends: dict[str, str] = {}
-    if linears:
-        ends |= {linears[0]: "first linear layer"} if not convolutions else {}
-        ends |= {linears[-1]: "last linear layer"}
-    if convolutions:
-        ends |= {convolutions[-1]: "last convolution"} if not linears else {}
-        ends |= {convolutions[0]: "first convolution"}
-    return ends
+    if not convolutions:
+        return dict.fromkeys(linears[:-1][:1], "first linear layer"), dict.fromkeys(linears[-1:], "last linear layer")
+    last = {linears[-1]: "last linear layer"} if linears else {convolutions[-1]: "last convolution"}
+    return {convolutions[0]: "first convolution"}, last
 
 
-def _matching(keep: Iterable[str], layers: dict[str, tuple[Layer, str | None]]) -> dict[str, str]:
+def _left_out(ending: list[str], keep: list[str]) -> Iterator[str]:
+    """A warning that names the binary layers at the end of the network, if there are any."""
+    if ending:
+        verb, it = ("is", "it") if len(ending) == 1 else ("are", "them")
+        yield (
+            f"{named(ending)} at the end of the network {verb} binary, because keep leaves {it} out, and this usually "
+            f"costs accuracy: to keep {it} float, pass {keeping([*keep, *ending])}"
+        )
+
+
+def _matching(keep: list[str], layers: dict[str, tuple[Layer, str | None]]) -> dict[str, str]:
     kept: dict[str, str] = {}
-    for pattern in [keep] if isinstance(keep, str) else keep:
+    for pattern in keep:
         found = [name for name in layers if fnmatchcase(name, pattern)]
         if not found:
             nearest = get_close_matches(pattern, layers, n=1, cutoff=0.0)
@@ -248,7 +276,7 @@ def _centres(method: Method) -> bool:
 def _relus_to_replace(near: Neighbours, report: Conversion) -> set[tuple[str, str]]:
     """(layer of ``report.changed``, ReLU module that feeds it), by name.  Warns of ReLUs that cannot be replaced."""
     found: set[tuple[str, str]] = set()
-    for layer, relu in near.relus_before():
+    for layer, relu in near.relus_before(report.changed):
         if relu is None:
             report.warnings.append(
                 f"binarize_ cannot replace the ReLU that feeds binary layer {layer!r}, because it is called in a "
@@ -259,8 +287,8 @@ def _relus_to_replace(near: Neighbours, report: Conversion) -> set[tuple[str, st
     return found
 
 
-def _of_relus(near: Neighbours, method: str) -> Iterator[str]:
-    if fed := list(dict.fromkeys(layer for layer, _ in near.relus_before())):
+def _of_relus(near: Neighbours, method: str, layers: list[str]) -> Iterator[str]:
+    if fed := list(dict.fromkeys(layer for layer, _ in near.relus_before(layers))):
         yield (
             f"ReLUs feed binary {named(fed)}, and {method} does not centre its inputs: a ReLU passes no gradient "
             "where its output is 0; whether hardtanh is better depends on the network, so try both relu='keep' and "

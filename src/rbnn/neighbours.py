@@ -1,6 +1,7 @@
-"""What stands before and after the layers of a model: the ReLUs that feed them, the norms that follow them."""
+"""What stands before and after the layers of a model: the ReLUs that feed them, the norms and outputs after them."""
 
 import copy
+import json
 import operator
 import warnings
 from collections.abc import Collection, Iterator
@@ -51,6 +52,16 @@ _ACTIVATIONS: dict[str, set[Any]] = {
     },
     "call_method": {"tanh", "sigmoid", "clamp"},
 }  # fmt: skip
+# What may stand between the last layers and the outputs, besides activations and what a ReLU is seen through.
+_RESHAPED_MODULES = nn.Upsample, nn.PixelUnshuffle
+_RESHAPED: dict[str, set[Any]] = {
+    "call_function": {
+        F.interpolate, F.pixel_shuffle, F.softmax, F.log_softmax, F.logsigmoid, torch.softmax, torch.log_softmax,
+        torch.squeeze, torch.unsqueeze, torch.permute, torch.transpose, torch.chunk, torch.split, torch.clamp,
+        operator.getitem,
+    },
+    "call_method": {"softmax", "log_softmax", "unsqueeze", "unflatten", "chunk", "split", "float"},
+}  # fmt: skip
 _SUMS: dict[str, set[Any]] = {"call_function": {operator.add, operator.iadd, torch.add}, "call_method": {"add", "add_"}}
 
 
@@ -65,27 +76,36 @@ class _Tracer(fx.Tracer):
 
 
 class Neighbours:
-    """The graph of a model's forward, around the layers with the given names."""
+    """The graph of a model's forward."""
 
-    def __init__(self, model: nn.Module, layers: Collection[str]) -> None:
+    def __init__(self, model: nn.Module) -> None:
         # Tracing runs the forward, which may have side effects, so it runs on a copy that shares only the weights.
         try:
             self.model = copy.deepcopy(model, {id(p): p for p in model.parameters()})
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                graph = _Tracer().trace(self.model)
+                self.graph = _Tracer().trace(self.model)
         except Exception as obstacle:  # anything may happen in a forward that was not written for tracing
             raise Untraceable(str(obstacle).partition("\n")[0] or type(obstacle).__name__) from obstacle
-        self.nodes = [node for node in graph.nodes if node.op == "call_module" and node.target in layers]
 
-    def relus_before(self) -> list[tuple[str, str | None]]:
+    def relus_before(self, layers: Collection[str]) -> list[tuple[str, str | None]]:
         """(layer, ReLU module that feeds it) by name, None for a ReLU that is not a module."""
-        return [(str(node.target), relu) for node in self.nodes for relu in dict.fromkeys(self._feeding(node))]
+        calls = self._calls(layers)
+        return [(str(node.target), relu) for node in calls for relu in dict.fromkeys(self._feeding(node))]
 
-    def without_norm(self) -> list[str]:
+    def without_norm(self, layers: Collection[str]) -> list[str]:
         """The layers whose outputs reach another layer, but no norm."""
-        found = {str(node.target): set(self._reached(node, set())) for node in self.nodes}
+        found = {str(node.target): set(self._reached(node, set())) for node in self._calls(layers)}
         return [name for name, reached in found.items() if reached == {"layer"}]
+
+    def before_outputs(self) -> list[str]:
+        """The layers that feed the outputs of a model with several, through nothing but shape changes, activations and
+        resizing.  None for a single output."""
+        outputs = self.graph.output_node().all_input_nodes
+        return list(dict.fromkeys(self._last_layers(outputs, set()))) if len(outputs) > 1 else []
+
+    def _calls(self, layers: Collection[str]) -> list[fx.Node]:
+        return [node for node in self.graph.nodes if node.op == "call_module" and node.target in layers]
 
     def _module(self, node: fx.Node) -> nn.Module | None:
         return self.model.get_submodule(str(node.target)) if node.op == "call_module" else None
@@ -99,6 +119,19 @@ class Neighbours:
                 yield None
             elif isinstance(module, _SEEN_THROUGH_MODULES) or source.target in _SEEN_THROUGH.get(source.op, ()):
                 yield from self._feeding(source)
+
+    def _last_layers(self, nodes: list[fx.Node], seen: set[fx.Node]) -> Iterator[str]:
+        for node in nodes:
+            if node in seen:
+                continue
+            seen.add(node)
+            module = self._module(node)
+            if isinstance(module, LAYERS):
+                yield str(node.target)
+            elif isinstance(module, (*_SEEN_THROUGH_MODULES, *_ACTIVATION_MODULES, *_RESHAPED_MODULES)) or any(
+                node.target in known.get(node.op, ()) for known in (_SEEN_THROUGH, _RELUS, _ACTIVATIONS, _RESHAPED)
+            ):
+                yield from self._last_layers(node.all_input_nodes, seen)
 
     def _reached(self, node: fx.Node, seen: set[fx.Node]) -> Iterator[str]:
         """``layer``, ``norm`` or ``other`` for everything that the values of ``node`` reach unnormalised."""
@@ -119,15 +152,19 @@ class Neighbours:
                 yield "other"
 
 
-def missing_norms(near: Neighbours) -> Iterator[str]:
-    """A warning that names the layers without a norm, if there are any."""
-    if bare := near.without_norm():
+def missing_norms(bare: list[str], instead: str) -> Iterator[str]:
+    """A warning that names the layers without a norm, if there are any, and what helps ``instead`` of a norm."""
+    if bare:
         one = len(bare) == 1
         yield (
             f"no norm follows binary {named(bare)}, so {'its' if one else 'their'} sums of signs reach the next layer "
-            f"as they are and training may diverge: put a BatchNorm after {'it' if one else 'each of them'}, or keep "
-            f"{'it' if one else 'them'} float"
+            f"as they are and training may diverge: put a BatchNorm after {'it' if one else 'each of them'}{instead}"
         )
+
+
+def keeping(layers: list[str]) -> str:
+    """``keep=["a", "b"]``, to be copied into a call."""
+    return f"keep={json.dumps(layers, ensure_ascii=False)}"
 
 
 def named(layers: list[str]) -> str:

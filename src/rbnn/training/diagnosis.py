@@ -51,9 +51,10 @@ def broken_output(model: nn.Module, images: Tensor) -> str | None:
 def before_training(model: nn.Module) -> list[str]:
     """One sentence about binary layers without a norm; none if the forward cannot be traced."""
     try:
-        return list(missing_norms(Neighbours(model, [name for name, _ in binary_layers(model)])))
+        bare = Neighbours(model).without_norm([name for name, _ in binary_layers(model)])
     except Untraceable:
         return []
+    return list(missing_norms(bare, f", or keep {'it' if len(bare) == 1 else 'them'} float"))
 
 
 def notices(model: nn.Module, measures: dict[str, dict[str, float]], share_of_peak: float) -> list[str]:
