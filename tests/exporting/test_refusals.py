@@ -145,12 +145,16 @@ def test_a_network_without_any_operation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "words"),
     [
-        (torch.zeros(3, 8, 8), r"does not accept the example input \(3, 8, 8\): expected 4D"),
+        (
+            torch.zeros(3, 8, 8),
+            r"does not accept the example input \(3, 8, 8\): add a batch dimension, \(1, 3, 8, 8\)$",
+        ),
+        (torch.zeros(4, 8, 8), r"does not accept the example input \(4, 8, 8\): Given groups"),
         (torch.zeros(8), "must be images"),
         (torch.zeros(0, 3, 8, 8), "must be images"),
         ([1.0], "must be images"),
         (torch.full((1, 3, 8, 8), torch.nan), "NaN or infinite"),
-        (torch.zeros(1, 4, 8, 8), r"Around does not accept the example input \(2, 4, 8, 8\)"),
+        (torch.zeros(1, 4, 8, 8), r"Around does not accept the example input \(1, 4, 8, 8\): .*\[1, 4, 8, 8\]"),
     ],
 )
 def test_example_inputs(tmp_path: Path, example: Any, words: str) -> None:
@@ -170,6 +174,23 @@ def test_example_inputs(tmp_path: Path, example: Any, words: str) -> None:
 def test_one_picture_without_a_batch(tmp_path: Path, model: nn.Module, example: Tensor, wanted: str) -> None:
     with pytest.raises(ExportError, match=re.escape(f"expected a batch {wanted}, got {tuple(example.shape)}")):
         rbnn.export(nn.Sequential(model, nn.ReLU()), tmp_path / "net.rbnn", example)
+
+
+def test_one_grey_picture_without_a_batch(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU())
+    words = r"Sequential does not accept the example input \(1, 8, 8\): add a batch dimension, \(1, 1, 8, 8\)$"
+    with pytest.raises(ExportError, match=words):
+        rbnn.export(model, tmp_path / "net.rbnn", torch.zeros(1, 8, 8))
+
+
+class OnePicture(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(1, 3, 8, 8).relu()
+
+
+def test_the_batch_of_two_is_shown_where_one_picture_would_do(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"OnePicture does not accept the example input \(2, 3, 8, 8\)"):
+        rbnn.export(OnePicture(), tmp_path / "net.rbnn", torch.zeros(1, 3, 8, 8))
 
 
 def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:

@@ -23,15 +23,19 @@ class Examples:
     """The names of the arguments; empty if there is a single tensor without a name."""
     by_name: bool = False
     """Whether the arguments are passed as keywords."""
+    given: "Examples | None" = None
+    """The same as the caller passed them, perhaps a single image."""
 
     @classmethod
     def of(cls, model: nn.Module, example: Example) -> "Examples":
         """Raise an ExportError unless a packed network can take every tensor."""
         if isinstance(example, Mapping):
-            return cls([_pictures(each) for each in example.values()], list(map(str, example)), True)._checked()
-        if isinstance(example, tuple | list):
-            return cls([_pictures(each) for each in example], _arguments(model, len(example)))._checked()
-        return cls([_pictures(example)], [])
+            given = cls([_floats(each) for each in example.values()], list(map(str, example)), True)
+        elif isinstance(example, tuple | list):
+            given = cls([_floats(each) for each in example], _arguments(model, len(example)))
+        else:
+            given = cls([_floats(example)], [])
+        return given._repeated()._checked()
 
     @property
     def stored(self) -> list[str]:
@@ -51,6 +55,17 @@ class Examples:
             return model(**dict(zip(self.names, self.tensors, strict=True)))
         return model(*self.tensors)
 
+    def in_a_batch(self) -> "Examples | None":
+        """The caller's arguments as one image each, if they can be: for callers who forgot the batch dimension."""
+        if self.given is None or any(each.dim() > 3 for each in self.given.tensors):
+            return None
+        return replace(self.given, tensors=[each.unsqueeze(0) for each in self.given.tensors])._repeated()
+
+    def _repeated(self) -> "Examples":
+        """At least two different images: with a single one, a network that mixes images would not be noticed."""
+        two = [each if len(each) > 1 else torch.cat([each, each.flip(-1) * 0.75]) for each in self.tensors]
+        return replace(self, tensors=two, given=self)
+
     def __str__(self) -> str:
         return " and ".join(str(tuple(each.shape)) for each in self.tensors)
 
@@ -67,8 +82,7 @@ def _arguments(model: nn.Module, count: int) -> list[str]:
     return names[:count] if len(names) >= count else [f"input{index}" for index in range(count)]
 
 
-def _pictures(example: Any) -> Tensor:
-    """At least two different images: with a single one, a network that mixes images would not be noticed."""
+def _floats(example: Any) -> Tensor:
     if not isinstance(example, Tensor) or example.dim() not in (2, 3, 4) or 0 in example.shape:
         shape = tuple(example.shape) if isinstance(example, Tensor) else type(example).__name__
         raise ExportError(
@@ -76,5 +90,4 @@ def _pictures(example: Any) -> Tensor:
         )
     if not bool(torch.isfinite(example).all()):
         raise ExportError("example_input contains NaN or infinite values")
-    images = example.detach().to("cpu", torch.float32)
-    return images.contiguous() if len(images) > 1 else torch.cat([images, images.flip(-1) * 0.75])
+    return example.detach().to("cpu", torch.float32).contiguous()

@@ -134,14 +134,31 @@ def trace(model: nn.Module, images: Tensor | Examples, prepare: Callable[[Traced
             unprepared = examples(stand_in)
         except Exception as error:
             raise ExportError(
-                f"{type(model).__name__} does not accept the example input {examples}: {_reason(error)}"
-                f"{_where(error, stand_in)}"
+                f"{type(model).__name__} does not accept the example input {_not_accepted(stand_in, examples, error)}"
             ) from None
         traced = _record(stand_in, examples, unprepared)
         if prepare is not None:
             prepare(traced)
             traced = _record(stand_in, examples, unprepared)
     return traced
+
+
+def _not_accepted(model: nn.Module, examples: Examples, error: Exception) -> str:
+    """The shapes that the caller passed, and why they do not fit."""
+    batch = examples.in_a_batch()
+    if batch is not None and _error_of(model, batch) is None:
+        return f"{examples.given}: add a batch dimension, {batch.given}"
+    if examples.given is not None and (own := _error_of(model, examples.given)) is not None:
+        examples, error = examples.given, own
+    return f"{examples}: {_reason(error)}{_where(error, model)}"
+
+
+def _error_of(model: nn.Module, examples: Examples) -> Exception | None:
+    try:
+        examples(model)
+    except Exception as error:
+        return error
+    return None
 
 
 def _results_kept_in(model: nn.Module) -> dict[int, Any]:
