@@ -92,6 +92,10 @@ TRAIN = ["train", "digits", *SMALL]
             ["export", "packed", "-o", "x.rbnn"],
             "packed is a packed network, which has no training state: -o takes a run directory or checkpoint",
         ),
+        (
+            ["export", "weights ü.pt", "-o", "x.rbnn"],
+            "it is a state dict: load it into your model with load_state_dict, which rbnn.export then packs",
+        ),
         (["export", "none.rbnn", "-o", "x.rbnn"], "checkpoint none.rbnn does not exist"),
         (["export", "RUN", "-o", "."], "cannot access .: Is a directory"),
         (["export", "RUN", "-o", "empty directory"], "cannot access empty directory: Is a directory"),

@@ -45,7 +45,9 @@ class Place:
 def check_version(state: Any, path: Path) -> dict[str, Any]:
     """``state``, if rbnn wrote it and its version is supported."""
     if not isinstance(state, dict) or "rbnn" not in state:
-        raise CheckpointError(f"{path} is not an rbnn checkpoint: the key 'rbnn' is missing")
+        weights = isinstance(state, dict) and any(isinstance(value, Tensor) for value in state.values())
+        way_out = "; it is a state dict: load it into your model with load_state_dict, which rbnn.export then packs"
+        raise CheckpointError(f"{path} is not an rbnn checkpoint: the key 'rbnn' is missing{way_out * weights}")
     if type(state["rbnn"]) is not int or state["rbnn"] != VERSION:
         raise CheckpointError(
             f"{path} has checkpoint version {quoted(state['rbnn'])}, but this rbnn reads version {VERSION}"
