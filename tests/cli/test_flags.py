@@ -57,6 +57,7 @@ def test_without_the_source_flags_work(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--share", "half"], "--share takes a number, got 'half'"),
         (["--cuont", "3"], "unknown option --cuont: did you mean --count?"),
         (["--out", "x"], "unknown option --out: did you mean --output? `"),
+        (["--slient"], "unknown option --slient: did you mean --silent? `"),
         (["extra"], "unknown option extra"),
         (["--count"], "--count needs a value"),
     ],

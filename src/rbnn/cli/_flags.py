@@ -38,16 +38,16 @@ def _sentence(box: str, command: str) -> str:
     text, _, _ = text.partition(" For full helptext")
     text, _, near = text.partition(" Perhaps you meant: ")
     text, _, _ = text.partition(" Argument helptext:")
-    hint = f"did you mean {_longest_name(near)}? " if near else ""
+    hint = f"did you mean {_long_name(near)}? " if near else ""
     for pattern, plain in _PLAIN.items():
         text = re.sub(pattern, plain, text)
     return f"{text}: {hint}`{command} --help` explains the options"
 
 
-def _longest_name(near: str) -> str:
+def _long_name(near: str) -> str:
     """The name of the option that tyro suggests, without its short form: ``--output`` of ``-o, --output PATH …``."""
-    names = re.match(r"(?:\S+, )*\S+", near)
-    return max(names[0].split(", "), key=len) if names else near
+    names = [word.rstrip(",") for word in near.split()]
+    return next((name for name in names if name.startswith("--")), names[0])
 
 
 _PLAIN = {
