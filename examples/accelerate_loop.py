@@ -33,7 +33,7 @@ for epoch in range(given.epochs):
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         total += float(loss.detach())
-    accelerator.print(f"epoch {epoch}: loss {total / len(batches):.3f}")
+    accelerator.print(f"epoch {epoch + 1}: loss {total / len(batches):.3f}")
 
 if accelerator.is_main_process:
     pack(accelerator.unwrap_model(model).cpu(), given.out)

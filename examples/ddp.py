@@ -40,7 +40,7 @@ for epoch in range(given.epochs):
     cosine.step()
     dist.all_reduce(total)
     if dist.get_rank() == 0:
-        print(f"epoch {epoch}: loss {float(total) / len(batches) / dist.get_world_size():.3f}")
+        print(f"epoch {epoch + 1}: loss {float(total) / len(batches) / dist.get_world_size():.3f}")
 
 if dist.get_rank() == 0:
     pack(model.cpu(), given.out)

@@ -44,7 +44,7 @@ for epoch in range(given.epochs):
     cosine.step()
     dist.all_reduce(total)
     if dist.get_rank() == 0:
-        print(f"epoch {epoch}: loss {float(total) / len(batches) / dist.get_world_size():.3f}")
+        print(f"epoch {epoch + 1}: loss {float(total) / len(batches) / dist.get_world_size():.3f}")
 
 # Rank 0 collects the parts in a network that was never sharded.
 state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))

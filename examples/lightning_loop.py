@@ -38,7 +38,7 @@ class Digits(lightning.LightningModule):
         return loss
 
     def on_train_epoch_end(self) -> None:
-        print(f"epoch {self.current_epoch}: loss {float(self.trainer.callback_metrics['loss']):.3f}")
+        print(f"epoch {self.current_epoch + 1}: loss {float(self.trainer.callback_metrics['loss']):.3f}")
 
 
 given = options()

@@ -31,6 +31,6 @@ for epoch in range(given.epochs):
         optimizer.step()
         total += float(loss.detach())
     cosine.step()
-    print(f"epoch {epoch}: loss {total / len(batches):.3f}")
+    print(f"epoch {epoch + 1}: loss {total / len(batches):.3f}")
 
 pack(model.cpu(), given.out)

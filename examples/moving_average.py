@@ -30,6 +30,6 @@ for epoch in range(given.epochs):
         optimizer.step()
         average.update_parameters(model)
         total += float(loss.detach())
-    print(f"epoch {epoch}: loss {total / len(batches):.3f}")
+    print(f"epoch {epoch + 1}: loss {total / len(batches):.3f}")
 
 pack(average.module, given.out)

@@ -164,7 +164,7 @@ def train(model: nn.Module, scenes: Scenes, count: int, epochs: int, seed: int) 
             optimizer.step()
             cosine.step()
             total += float(loss.detach())
-        print(f"epoch {epoch}: loss {total / steps:.3f}", flush=True)
+        print(f"epoch {epoch + 1}: loss {total / steps:.3f}", flush=True)
 
 
 def scores(seen: Tensor, labels: Tensor, classes: int) -> str:
