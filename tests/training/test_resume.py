@@ -39,7 +39,7 @@ def test_resume_after_a_polite_stop(name: str, epoch: int, step: int, uninterrup
     assert stopped.returncode == 130
     *lines, last = stopped.stderr.splitlines()
     assert last == f"stopped; continue with: rbnn train '{out}' --resume"
-    assert [line.split()[:2] for line in lines] == [["epoch", str(done)] for done in range(epoch)]
+    assert [line.split()[:2] for line in lines] == [["epoch", str(done + 1)] for done in range(epoch)]
     assert stopped.stdout == ""
     state = state_of(out / "last.pt")
     assert (state["epoch"], state["step"], state["sums"]["images"]) == (epoch, step, step * 64)
