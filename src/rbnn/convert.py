@@ -121,10 +121,9 @@ def binarize_(
         elif relu == "warn" and not all(_centres(made) for made in chosen.values()):
             report.warnings += _of_relus(near, method, report.changed)
         bare = near.without_norm(report.changed)
-        possible = len(bare) < len(report.changed)  # otherwise nothing would be binary
         wanted = [*asked, *bare] if keep else [name for name in layers if name in (*asked, *bare)]
-        it = "it" if len(bare) == 1 else "them"
-        report.warnings += missing_norms(bare, f", or keep {it} float with {keeping(wanted)}" if possible else "")
+        possible = len(bare) < len(report.changed)  # otherwise nothing would be binary
+        report.warnings += missing_norms(bare, wanted, possible)
     ending = [name for name in report.changed if name in last]
     if keep and len(ending) < len(report.changed):  # otherwise they are the very layers to be binary
         report.warnings += _left_out(ending, keep)

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from rbnn.errors import ExportError
+
 TEMPORARY = ".rbnn-tmp."
 """Prefix of a file that is being written.  The writer's process and the file's own name follow."""
 
@@ -44,6 +46,14 @@ def check_place(path: Path) -> None:
     except OSError as reason:
         raise OSError(reason.errno, reason.strerror, str(path)) from None
     temporary.unlink(missing_ok=True)
+
+
+def check_export_place(path: Path) -> None:
+    """The same for an export, which is the first thing that many write, and often into a directory that is not there
+    yet."""
+    if not path.absolute().parent.is_dir():
+        raise ExportError(f"the directory {path.parent} does not exist: create it before the export to {path}")
+    check_place(path)
 
 
 def _target(path: Path) -> Path:

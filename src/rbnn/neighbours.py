@@ -5,6 +5,7 @@ import json
 import operator
 import warnings
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,54 +16,67 @@ from torch.nn.modules import activation as activations
 from rbnn.nn import BinaryLayer
 
 LAYERS = nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear
-_RELU_MODULES = nn.ReLU, nn.ReLU6
-_RELUS: dict[str, set[Any]] = {
-    "call_function": {F.relu, F.relu6, torch.relu, torch.relu_, F.relu_},
-    "call_method": {"relu", "relu_"},
-}
 
+
+@dataclass(frozen=True)
+class _Kind:
+    """Operations of one kind: as modules, as functions and as methods of tensors."""
+
+    modules: tuple[type[nn.Module], ...] = ()
+    functions: frozenset[Any] = frozenset()
+    methods: frozenset[str] = frozenset()
+
+    def has(self, node: fx.Node, module: nn.Module | None) -> bool:
+        called = {"call_function": self.functions, "call_method": self.methods}.get(node.op, frozenset())
+        return isinstance(module, self.modules) or node.target in called
+
+
+_RELU = _Kind(
+    (nn.ReLU, nn.ReLU6),
+    frozenset({F.relu, F.relu6, torch.relu, torch.relu_, F.relu_}),
+    frozenset({"relu", "relu_"}),
+)
 # Operations that leave zeros and positive values unchanged: a ReLU is seen through them.
-_SEEN_THROUGH_MODULES = (
-    nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
-    nn.AdaptiveMaxPool2d, nn.Dropout1d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d,
-    nn.ZeroPad1d, nn.ZeroPad2d, nn.Unflatten, nn.PixelShuffle, nn.ChannelShuffle,
-)  # fmt: skip
-_SEEN_THROUGH: dict[str, set[Any]] = {
-    "call_function": {
+_TRANSPARENT = _Kind(
+    (
+        nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
+        nn.AdaptiveMaxPool2d, nn.Dropout1d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d,
+        nn.ZeroPad1d, nn.ZeroPad2d, nn.Unflatten, nn.PixelShuffle, nn.ChannelShuffle,
+    ),
+    frozenset({
         torch.flatten, torch.cat, torch.max_pool2d, torch.dropout, torch.reshape, torch.mean,
         F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.dropout, F.dropout2d, F.pad,
         F.max_pool1d, F.avg_pool1d, F.adaptive_avg_pool1d, F.adaptive_max_pool1d, torch.max_pool1d, torch.avg_pool1d,
-    },
-    "call_method": {"flatten", "view", "reshape", "contiguous", "mean", "permute", "transpose", "squeeze", "to"},
-}  # fmt: skip
-
-_NORM_MODULES = (
-    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d,
-    nn.InstanceNorm3d, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm,
+    }),
+    frozenset({"flatten", "view", "reshape", "contiguous", "mean", "permute", "transpose", "squeeze", "to"}),
 )  # fmt: skip
-_NORMS = {F.batch_norm, F.layer_norm, F.group_norm, F.instance_norm, F.rms_norm, F.normalize}
+_NORM = _Kind(
+    (
+        nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d,
+        nn.InstanceNorm3d, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm,
+    ),
+    frozenset({F.batch_norm, F.layer_norm, F.group_norm, F.instance_norm, F.rms_norm, F.normalize}),
+)  # fmt: skip
 # Activations keep large values large, or saturate: a norm counts behind them, too.
-_ACTIVATION_MODULES = tuple(
-    kind for name in activations.__all__ if name != "MultiheadAttention" and (kind := getattr(activations, name))
-)
-_ACTIVATIONS: dict[str, set[Any]] = {
-    "call_function": {
+_ACTIVATION = _Kind(
+    tuple(getattr(activations, name) for name in activations.__all__ if name != "MultiheadAttention"),
+    frozenset({
         F.hardtanh, F.leaky_relu, F.prelu, F.gelu, F.silu, F.mish, F.elu, F.selu, F.softplus, F.hardswish, F.tanh,
         torch.tanh, torch.sigmoid, F.sigmoid,
-    },
-    "call_method": {"tanh", "sigmoid", "clamp"},
-}  # fmt: skip
+    }),
+    frozenset({"tanh", "sigmoid", "clamp"}),
+)  # fmt: skip
 # What may stand between the last layers and the outputs, besides activations and what a ReLU is seen through.
-_RESHAPED_MODULES = nn.Upsample, nn.PixelUnshuffle
-_RESHAPED: dict[str, set[Any]] = {
-    "call_function": {
+_RESHAPED = _Kind(
+    (nn.Upsample, nn.PixelUnshuffle),
+    frozenset({
         F.interpolate, F.pixel_shuffle, F.softmax, F.log_softmax, F.logsigmoid, torch.softmax, torch.log_softmax,
         torch.squeeze, torch.unsqueeze, torch.permute, torch.transpose, torch.chunk, torch.split, torch.clamp,
         operator.getitem,
-    },
-    "call_method": {"softmax", "log_softmax", "unsqueeze", "unflatten", "chunk", "split", "float"},
-}  # fmt: skip
-_SUMS: dict[str, set[Any]] = {"call_function": {operator.add, operator.iadd, torch.add}, "call_method": {"add", "add_"}}
+    }),
+    frozenset({"softmax", "log_softmax", "unsqueeze", "unflatten", "chunk", "split", "float"}),
+)  # fmt: skip
+_SUM = _Kind((), frozenset({operator.add, operator.iadd, torch.add}), frozenset({"add", "add_"}))
 
 
 class Untraceable(Exception):
@@ -71,7 +85,7 @@ class Untraceable(Exception):
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        leaf = isinstance(m, (*LAYERS, BinaryLayer, *_RELU_MODULES))
+        leaf = isinstance(m, (*LAYERS, BinaryLayer, *_RELU.modules))
         return leaf or super().is_leaf_module(m, module_qualified_name)
 
 
@@ -110,14 +124,14 @@ class Neighbours:
     def _module(self, node: fx.Node) -> nn.Module | None:
         return self.model.get_submodule(str(node.target)) if node.op == "call_module" else None
 
+    def _is(self, node: fx.Node, *kinds: _Kind) -> bool:
+        return any(kind.has(node, self._module(node)) for kind in kinds)
+
     def _feeding(self, node: fx.Node) -> Iterator[str | None]:
         for source in node.all_input_nodes:
-            module = self._module(source)
-            if isinstance(module, _RELU_MODULES):
-                yield str(source.target)
-            elif source.target in _RELUS.get(source.op, ()):
-                yield None
-            elif isinstance(module, _SEEN_THROUGH_MODULES) or source.target in _SEEN_THROUGH.get(source.op, ()):
+            if self._is(source, _RELU):
+                yield str(source.target) if source.op == "call_module" else None
+            elif self._is(source, _TRANSPARENT):
                 yield from self._feeding(source)
 
     def _last_layers(self, nodes: list[fx.Node], seen: set[fx.Node]) -> Iterator[str]:
@@ -125,12 +139,9 @@ class Neighbours:
             if node in seen:
                 continue
             seen.add(node)
-            module = self._module(node)
-            if isinstance(module, LAYERS):
+            if isinstance(self._module(node), LAYERS):
                 yield str(node.target)
-            elif isinstance(module, (*_SEEN_THROUGH_MODULES, *_ACTIVATION_MODULES, *_RESHAPED_MODULES)) or any(
-                node.target in known.get(node.op, ()) for known in (_SEEN_THROUGH, _RELUS, _ACTIVATIONS, _RESHAPED)
-            ):
+            elif self._is(node, _TRANSPARENT, _RELU, _ACTIVATION, _RESHAPED):
                 yield from self._last_layers(node.all_input_nodes, seen)
 
     def _reached(self, node: fx.Node, seen: set[fx.Node]) -> Iterator[str]:
@@ -139,26 +150,25 @@ class Neighbours:
             if user in seen:
                 continue
             seen.add(user)
-            module = self._module(user)
-            if isinstance(module, _NORM_MODULES) or user.target in _NORMS:
+            if self._is(user, _NORM):
                 yield "norm"
-            elif isinstance(module, (*LAYERS, BinaryLayer)):
+            elif isinstance(self._module(user), (*LAYERS, BinaryLayer)):
                 yield "layer"
-            elif isinstance(module, (*_SEEN_THROUGH_MODULES, *_ACTIVATION_MODULES)) or any(
-                user.target in known.get(user.op, ()) for known in (_SEEN_THROUGH, _RELUS, _ACTIVATIONS, _SUMS)
-            ):
+            elif self._is(user, _TRANSPARENT, _RELU, _ACTIVATION, _SUM):
                 yield from self._reached(user, seen)
             else:
                 yield "other"
 
 
-def missing_norms(bare: list[str], instead: str) -> Iterator[str]:
-    """A warning that names the layers without a norm, if there are any, and what helps ``instead`` of a norm."""
+def missing_norms(bare: list[str], keep: list[str] | None = None, possible: bool = True) -> Iterator[str]:
+    """A warning that names the layers without a norm, if there are any.  If it is ``possible`` to keep them float, it
+    says so, with the whole list ``keep`` to pass."""
     if bare:
-        one = len(bare) == 1
+        its, it, each = ("its", "it", "it") if len(bare) == 1 else ("their", "them", "each of them")
+        instead = f", or keep {it} float{f' with {keeping(keep)}' if keep else ''}" if possible else ""
         yield (
-            f"no norm follows binary {named(bare)}, so {'its' if one else 'their'} sums of signs reach the next layer "
-            f"as they are and training may diverge: put a BatchNorm after {'it' if one else 'each of them'}{instead}"
+            f"no norm follows binary {named(bare)}, so {its} sums of signs reach the next layer as they are and "
+            f"training may diverge: put a BatchNorm after {each}{instead}"
         )
 
 

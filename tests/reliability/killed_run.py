@@ -148,9 +148,9 @@ def send_to_group(process: BaseProcess, number: int) -> None:
     os.kill(process.pid, signal.SIGCONT)
 
 
-def messages(said: Path) -> list[str]:
-    """What a command printed, without the line that it prints for each epoch."""
-    return [line for line in said.read_text().splitlines() if not line.startswith("epoch ")]
+def messages(said: str) -> list[str]:
+    """The lines that a command printed, without those for each epoch."""
+    return [line for line in said.splitlines() if not line.startswith("epoch ")]
 
 
 def code_of(process: BaseProcess, seconds: float = 120) -> int:

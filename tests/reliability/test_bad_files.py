@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from faults import Fault
+from killed_run import messages
 from packed_files import Change, rewrite
 from packed_networks import small_network
 from PIL import Image
@@ -266,7 +267,7 @@ def test_bad_files(name: str, good: dict[str, Path], tmp_path: Path, fault: Faul
             assert code == (0 if well else 2), (trouble, words, code, out, err)
             assert "Traceback" not in err, (trouble, err)
             if not well:
-                said = [line for line in err.splitlines() if not line.startswith("epoch ")]
+                said = messages(err)
                 assert len(said) == 1, (trouble, err)
                 assert said[0].startswith("rbnn: "), (trouble, err)
                 assert out == "", (trouble, out)

@@ -43,7 +43,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 def one_sentence(said: Path) -> str:
     """The command's error message."""
-    lines = messages(said)
+    lines = messages(said.read_text())
     assert len(lines) == 1, lines
     assert lines[0].startswith("rbnn: ")
     return lines[0]

@@ -51,7 +51,7 @@ def test_a_signal_to_the_whole_group(
         run = start(command(out, pictures), said, "step", STEPS + 2, (signal.SIGSTOP,))
         send_to_group(run, sent)
         assert code_of(run) == 130, said.read_text()
-        assert messages(said) == [f"stopped; continue with: rbnn train {out} --resume"]
+        assert messages(said.read_text()) == [f"stopped; continue with: rbnn train {out} --resume"]
         # The kernel delivers a signal to any thread of the run, so the main thread may be one step further by then.
         assert (state_of(out / "last.pt")["epoch"], state_of(out / "last.pt")["step"]) in ((1, 2), (1, 3))
         assert code_of(start(["train", str(out), "--resume"], tmp_path / "said after")) == 0
@@ -80,7 +80,7 @@ def test_a_worker_that_dies(
     out, said = tmp_path / "run", tmp_path / "said"
     with fault("worker that dies"):
         assert code_of(start(command(out, pictures), said, moment, count, (sent,), "worker")) == 2, said.read_text()
-        (line,) = messages(said)
+        (line,) = messages(said.read_text())
         assert line.startswith("rbnn: a process that decodes images was killed (")
         epoch, step = place
         assert line.endswith(f"saved at step {step} of epoch {epoch + 1}; continue with: rbnn train {out} --resume")
@@ -99,7 +99,7 @@ def test_a_picture_that_is_broken_costs_no_epoch(whole: Path, pictures: Path, tm
             assert code_of(start(command(out, pictures), said)) == 2
         finally:
             picture.write_bytes(good)
-        (line,) = messages(said)
+        (line,) = messages(said.read_text())
         assert "7.png could not be read as an image" in line
         assert line.endswith(f"saved at step {STEPS} of epoch 1; continue with: rbnn train {out} --resume")
         assert code_of(start(["train", str(out), "--resume"], tmp_path / "said after")) == 0

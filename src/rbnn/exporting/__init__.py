@@ -18,7 +18,7 @@ from rbnn.exporting.int8 import Rounding
 from rbnn.exporting.lower import lower
 from rbnn.exporting.thresholds import use_thresholds
 from rbnn.exporting.trace import Traced, trace, values_in
-from rbnn.files import check_place
+from rbnn.files import check_export_place
 from rbnn.packed import file as packfile
 from rbnn.packed.comparison import Comparison
 from rbnn.packed.export_report import ExportReport
@@ -68,9 +68,7 @@ def export(
             "the optimiser, so its scale and rotation belong to the old weight: call restart_method() of the layer",
             stacklevel=2,
         )
-    if not Path(path).absolute().parent.is_dir():
-        raise ExportError(f"the directory {Path(path).parent} does not exist: create it before the export to {path}")
-    check_place(Path(path))  # fails before the long comparison
+    check_export_place(Path(path))  # fails before the long comparison
     exported = packed(
         model, example_input, mean, std, classes, stem=stem, float_layers=float_layers, free_size=free_size
     )

@@ -54,7 +54,7 @@ def before_training(model: nn.Module) -> list[str]:
         bare = Neighbours(model).without_norm([name for name, _ in binary_layers(model)])
     except Untraceable:
         return []
-    return list(missing_norms(bare, f", or keep {'it' if len(bare) == 1 else 'them'} float"))
+    return list(missing_norms(bare))
 
 
 def notices(model: nn.Module, measures: dict[str, dict[str, float]], share_of_peak: float) -> list[str]:

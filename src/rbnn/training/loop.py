@@ -210,7 +210,7 @@ class _Run:
             self.directory.remove_leftovers()
             self._write_config()
             if trouble:
-                self.progress.notice(f"{trouble}, step {self.step} of epoch {self.epoch + 1}")
+                self.progress.notice(f"{trouble}, {self._place(self.step)}")
                 keep_as(self.out / checkpoint.PREVIOUS, self.out / checkpoint.LAST)
         except OSError as error:
             raise cannot_write(self.out, error) from None
@@ -287,9 +287,13 @@ class _Run:
         if not (self.out / checkpoint.LAST).exists():
             raise error
         raise type(error)(
-            f"{error}; the run was saved at step {self.step} of epoch {self.epoch + 1}; continue with: "
+            f"{error}; the run was saved at {self._place(self.step)}; continue with: "
             f"rbnn train {shlex.quote(str(self.out))} --resume"
         ) from None
+
+    def _place(self, step: int) -> str:
+        """``step 3 of epoch 1``: people count epochs from 1."""
+        return f"step {step} of epoch {self.epoch + 1}"
 
     def _train_step(self, images: Tensor, labels: Tensor) -> None:
         self.rate = learning_rate(self.config, self.epoch + self.step / len(self.batches))
@@ -313,13 +317,14 @@ class _Run:
             seen[1] += float(loss.detach()) * len(wanted)
             seen[2] += float((logits.detach().argmax(1) == wanted).sum())
         count, total, hits = self.processes.sum(seen)
-        here = f"at step {self.step} of epoch {self.epoch + 1}"
         if not isfinite(total):
             with self.forward.precision():
                 where = broken_output(self.model, images)
-            raise self._diverged(f"the loss is {total / count} {here}{f', first {where}' if where else ''}")
+            first = f", first {where}" if where else ""
+            raise self._diverged(f"the loss is {total / count} at {self._place(self.step)}{first}")
         if not gradients_finite([p for group in self.optimizer.param_groups for p in group["params"]]):
-            raise self._diverged(f"the gradient of {broken_gradient(self.model)} is not finite {here}")
+            gradient = f"the gradient of {broken_gradient(self.model)}"
+            raise self._diverged(f"{gradient} is not finite at {self._place(self.step)}")
         self.sums.images += count
         self.sums.loss += total
         self.sums.hit1 += hits
@@ -331,7 +336,7 @@ class _Run:
         """A checkpoint must be worth resuming from.  If the last step diverged, the previous checkpoint stays."""
         for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
             if not bool(torch.isfinite(tensor).all()):
-                raise self._diverged(f"{name} is not finite after step {self.step - 1} of epoch {self.epoch + 1}")
+                raise self._diverged(f"{name} is not finite after {self._place(self.step - 1)}")
 
     def _agreed(self) -> dict[str, Tensor | float]:
         """What all processes must agree on: weights, rotations and scales, and the position of the schedule."""
@@ -361,9 +366,7 @@ class _Run:
         last_look = self.config.validation and self.epoch + 1 == self.config.epochs
         at_last = evaluate(kept, self.test_batches, self.processes) if last_look else {}
         if not isfinite(tested["loss"]):
-            raise self._diverged(
-                f"the test loss is {tested['loss']} after step {self.step - 1} of epoch {self.epoch + 1}"
-            )
+            raise self._diverged(f"the test loss is {tested['loss']} after {self._place(self.step - 1)}")
         if self.log is not None:
             layers = layer_measures(kept, self.initial, self.previous)
             entry = {

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbnn.errors import ExportError
-from rbnn.files import check_place, write_whole
+from rbnn.files import check_export_place, write_whole
 from rbnn.packed.export_report import ExportReport
 from rbnn.packed.graph import Graph
 from rbnn.packed.session import Session
@@ -43,9 +43,7 @@ def export_onnx(net: "str | Path | Session", path: str | Path, *, qonnx: bool = 
             "pack a torch model with rbnn.export first"
         )
     need_packages()
-    if not Path(path).absolute().parent.is_dir():
-        raise ExportError(f"the directory {Path(path).parent} does not exist: create it before the export to {path}")
-    check_place(Path(path))
+    check_export_place(Path(path))
     graph = (net if isinstance(net, Session) else load(net)).graph
     return write(graph, path, noise(graph, PICTURES), qonnx=qonnx)
 
