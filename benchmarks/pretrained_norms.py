@@ -27,7 +27,7 @@ from rbnn.training.statistics import get_statistics, refresh_statistics
 AT_ONCE = 500
 
 
-def main(name: str, data_dir: Path = Path("data")) -> None:
+def main(name: tyro.conf.Positional[str], data_dir: Path = Path("data")) -> None:
     """Measure and write."""
     card, graph = pretrained.card(name), packfile.read(pretrained.path(name))
     size, _, channels = graph.buffers[graph.input.buffer].shape

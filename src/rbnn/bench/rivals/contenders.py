@@ -73,7 +73,7 @@ def rivals(graph: Graph, images: Images, threads: int, engines: list[str]) -> It
     from rbnn.translating.onnx_model import to_onnx
 
     whole = to_onnx(twin, len(images), engine_order=False).model.SerializeToString()
-    small = _int8(whole, images)
+    small = quantized(whole, _noise(images.shape))
     if "onnxruntime" in engines:
         yield _rival("onnxruntime", "float32", lambda: _onnxruntime(whole, images, threads))
         # ONNX Runtime 1.31 reorders a Resize between int8 layers incorrectly and then refuses it.
@@ -140,22 +140,21 @@ def _openvino(model: Any, images: Images, threads: int) -> Call:
     return lambda: request.infer({0: images})[0]
 
 
-def _int8(model: bytes, images: Images) -> bytes:
-    """The float model after static quantisation: int8 weights per channel, uint8 activations, and ranges from a few
-    images of noise, because speed does not depend on them.  Weights use 7 of their bits: with 8, the sums of a CPU
-    without VNNI overflow."""
+def _noise(shape: tuple[int, ...]) -> Iterator[Images]:
+    """Calibration images for a race: speed does not depend on the ranges that they give."""
+    rng = np.random.default_rng(0)
+    return (rng.normal(size=shape).astype(np.float32) for _ in range(CALIBRATION_PICTURES))
+
+
+def quantized(model: bytes, calibration: Iterator[Images]) -> bytes:
+    """A float ONNX model after static quantisation: int8 weights per channel, uint8 activations, and ranges from the
+    batches of ``calibration``.  Weights use 7 of their bits: with 8, the sums of a CPU without VNNI overflow."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    class Noise(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            rng = np.random.default_rng(0)
-            self.batches = iter(
-                [rng.normal(size=images.shape).astype(np.float32) for _ in range(CALIBRATION_PICTURES)]
-            )  # fmt: skip
-
+    class Batches(CalibrationDataReader):  # type: ignore[misc]
         def get_next(self) -> dict[str, Images] | None:
-            batch = next(self.batches, None)
+            batch = next(calibration, None)
             return None if batch is None else {"image": batch}
 
     with tempfile.TemporaryDirectory() as directory, _quiet():
@@ -165,7 +164,7 @@ def _int8(model: bytes, images: Images) -> bytes:
         quantize_static(
             prepared,
             small,
-            Noise(),
+            Batches(),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             activation_type=QuantType.QUInt8,
