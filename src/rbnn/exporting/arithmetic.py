@@ -10,7 +10,7 @@ from torch import Tensor
 from rbnn.exporting.draft import Array
 from rbnn.exporting.handlers import affine, linear
 from rbnn.exporting.shapes import cut, joined, made_whole, placed_constant, reshaped
-from rbnn.exporting.traced_call import Call, Place
+from rbnn.exporting.traced_call import Call, Place, without_infinities
 
 
 def add(call: Call, a: Any, b: Any, *, alpha: float = 1) -> str:
@@ -198,6 +198,8 @@ def _repeated(call: Call, x: Place, dim: int, count: int, part: str) -> Place:
 
 
 def _with_constant(call: Call, x: Place, term: Any, scale: float = 1.0) -> str:
+    if isinstance(term, Tensor):
+        term = without_infinities(term)
     values = _per_channel(call, x, term)
     if values is not None:
         return affine(call, x, scale, values)

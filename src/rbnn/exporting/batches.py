@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rbnn.exporting import activations, arithmetic, handlers, pools, reductions, resizing, selections, shapes
-from rbnn.exporting.products import multi_head_attention
+from rbnn.exporting.products import attention, multi_head_attention
 from rbnn.exporting.traced_call import Call, Handler, Place
 
 APART = "images of a batch must stay separate: keep the first dimension"
@@ -234,9 +234,18 @@ def _along(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], foun
     layout, dims = found[0].layout, found[0].dims
     if any((each.layout, each.dims) != (layout, dims) for each in found):
         raise call.fail(APART)
-    free = {"linear": 1, "matmul": 2, "bmm": 2, "multi_head_attention_forward": 1, "layer_norm": 1}
+    free = {
+        "linear": 1, "matmul": 2, "bmm": 2, "multi_head_attention_forward": 1, "layer_norm": 1,
+        "scaled_dot_product_attention": 2,
+    }  # fmt: skip
     if layout.dim >= dims - free.get(call.what, 0) and call.what in free:
         raise call.fail(APART)
+    if handler is attention:  # its masks are not weights, but values like the others
+
+        def apart(value: Any) -> Any:
+            return layout.of_constant(value, dims) if isinstance(value, Tensor) else value
+
+        args, kwargs = tuple(map(apart, args)), {name: apart(value) for name, value in kwargs.items()}
     plain = [_place(call, each) for each in args]
     named = {name: _place(call, value) for name, value in kwargs.items()}
     place_of, dim_at = layout.place_of, ALONG[handler]
@@ -310,7 +319,7 @@ ALONG: dict[Callable[..., Any], int | None] = {
     reductions.softmin: 1, reductions.logsumexp: 1, reductions.norm: 2, reductions.vector_norm: 2,
     reductions.normalize: 2, arithmetic.glu: 1,
     handlers.linear: None, arithmetic.matmul: None, reductions.layer_norm: None,
-    multi_head_attention: None,
+    multi_head_attention: None, attention: None,
 }  # fmt: skip
 """Handlers that work along some dimensions, and the index of the argument that names them."""
 MERGED = (

@@ -14,6 +14,7 @@ from rbnn.errors import NotBinary
 from rbnn.exporting.draft import Array, TorchValue
 from rbnn.exporting.handlers import affine, check_sides, sides
 from rbnn.exporting.phases import Phase, Side, side_of
+from rbnn.exporting.reductions import mean
 from rbnn.exporting.resizing import conv_transpose
 from rbnn.exporting.shapes import padded, permuted
 from rbnn.exporting.traced_call import Call, Place, pair
@@ -24,11 +25,14 @@ from rbnn.packed.operations import Operation, Shape
 from rbnn.padding import Sides, padding_of
 
 Known = dict[tuple[object, ...], str]
-"""Existing signs, by their source: layers that read the same values share them."""
+"""Existing signs and what leads to them, by their source: layers that read the same values share them."""
 
 
-def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
-    """``map ⊙ Σ_ij factor_i level_j (signs_i ⊛ sign(x − threshold_j)) + bias``."""
+def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known, shares: int = 0) -> str:
+    """``map ⊙ Σ_ij factor_i level_j (signs_i ⊛ sign(x − threshold_j)) + bias``.
+
+    If torch's batch contains several pieces of each image, the first ``shares`` dimensions after the images count them;
+    only a linear layer over the last dimension takes them."""
     try:
         form = layer.method.binary_form(layer.filters)
     except NotBinary as reason:
@@ -40,21 +44,24 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known) -> str:
             raise call.fail(
                 f"a layer with one factor per input takes vectors (N, C), got {tuple(x.value.shape)}: flatten first"
             )
-        return _over_the_last(call, x, layer, form, known)
+        return _over_the_last(call, x, layer, form, known, shares)
     check_sides(call, x, layer.weight)
     if not isinstance(layer, BinaryConvTranspose2d) and layer.padding_mode != "zeros" and layer.pads_like is None:
         x = _padded(call, x, layer, form)
     return _lowered(call, x, layer, form, known)
 
 
-def _lowered(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm, known: Known) -> str:
-    signs = _torch_signs(call, x, layer, form)
+def _lowered(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm, known: Known, shares: int = 0) -> str:
+    signs = _torch_signs(call, x, layer, form, shares)
+    if without_means := form.centred and bool(shares):
+        form = replace(form, centred=False)
+        x = _centred(call, x, shares, signs[0][0], known)
     form = _of_height_one(form) if isinstance(layer, BinaryConv1d) else form
     lowered: _Layer
     if isinstance(layer, BinaryConvTranspose2d):
-        lowered = _Transposed(call, x, form, signs, known, layer)
+        lowered = _Transposed(call, x, form, signs, known, without_means, layer)
     else:
-        lowered = _Plain(call, x, form, signs, known, _window(call, x, layer))
+        lowered = _Plain(call, x, form, signs, known, without_means, _window(call, x, layer))
     y: Tensor = call.result
     if not form.mapped:
         buffer = lowered.sums(0.0 if layer.bias is None else call.array(layer.bias))
@@ -69,13 +76,30 @@ def _lowered(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm, known: 
     return buffer if layer.bias is None else affine(call, Place(buffer, y), 1.0, call.array(layer.bias))
 
 
-def _over_the_last(call: Call, x: Place, layer: BinaryLinear, form: BinaryForm, known: Known) -> str:
+def _centred(call: Call, x: Place, shares: int, means: Tensor, known: Known) -> Place:
+    """x without the mean of each piece of an image, in whose place the signs are relative to 0.  Torch's value stays
+    that of x, so that the distance of a sign from its threshold is that in torch."""
+    key = x.buffer, tuple(x.value.shape), "without means", shares
+    if key not in known:
+        dims = [1, *range(2 + shares, x.value.dim())]
+        mean_of = replace(call, result=means, name=f"{call.name}.mean")
+        minus = affine(call, Place(mean(mean_of, x, dims, True), means), -1.0, 0.0, ".minus", -means)
+        value = x.value - means
+        known[key] = call.write("add", {"a": x.buffer, "b": minus}, value=value, part=".centred")
+    return Place(known[key], x.value)
+
+
+def _over_the_last(call: Call, x: Place, layer: BinaryLinear, form: BinaryForm, known: Known, shares: int = 0) -> str:
     """A linear layer over the last of several dimensions.  The dimension becomes the channels and is moved back
     afterwards."""
     last = x.value.dim() - 1
-    turned = permuted(call, x, [0, last, *range(1, last)], ".turned")
+    order = [0, last, *range(1, last)]
+    key = x.buffer, tuple(x.value.shape), "turned"  # shared, like the signs, by queries, keys and values
+    if key not in known:
+        known[key] = permuted(call, x, order, ".turned").buffer
+    turned = Place(known[key], x.value.permute(*order))
     result = call.result.permute(0, last, *range(1, last))
-    made = Place(_lowered(replace(call, result=result), turned, layer, form, known), result)
+    made = Place(_lowered(replace(call, result=result), turned, layer, form, known, shares), result)
     return permuted(call, made, [0, *range(2, last + 1), 1], "").buffer
 
 
@@ -151,6 +175,8 @@ class _Layer(ABC):
     torch_signs: list[tuple[Tensor, Tensor]]
     """Threshold and torch's signs for each plane."""
     known: Known
+    without_means: bool
+    """Whether the means were subtracted from the buffer of x, but not from its value."""
 
     @abstractmethod
     def sums(self, bias: Array | float) -> str:
@@ -214,7 +240,7 @@ class _Layer(ABC):
         call, x = self.call, self.x
         found: list[str] = []
         for threshold, signs in self.torch_signs:
-            level: float | str = "mean" if self.form.centred else float(threshold)
+            level: float | str = "mean" if self.form.centred else 0.0 if self.without_means else float(threshold)
             key = x.buffer, level
             if key not in self.known:
                 name = call.name + (f".sign{len(found)}" if len(self.torch_signs) > 1 else ".sign")
@@ -320,22 +346,35 @@ class _Transposed(_Layer):
         return conv_transpose(call, mean, box, None, layer.stride, layer.padding, 0, 1, layer.dilation)
 
 
-def _mean_of(value: Tensor) -> Tensor:
-    """The mean of each image, computed in double and rounded to float32."""
-    return value.double().mean(tuple(range(1, value.dim())), keepdim=True).float()
+def _mean_of(value: Tensor, shares: int = 0) -> Tensor:
+    """The mean of each image, or of each of its pieces, computed in double and rounded to float32."""
+    dims = (1, *range(2 + shares, value.dim()))
+    return value.double().mean(dims, keepdim=True).float()
 
 
-def _torch_signs(call: Call, x: Place, layer: BinaryLayer, form: BinaryForm) -> list[tuple[Tensor, Tensor]]:
+def _activation(layer: BinaryLayer, value: Tensor, shares: int) -> Tensor:
+    """What the method makes of the input, in which torch's batch contains the pieces of each image."""
+    if not shares:
+        return layer.method.activation(value)
+    pieces = value.movedim(1, -1)
+    return layer.method.activation(pieces.flatten(0, shares)).reshape(pieces.shape).movedim(-1, 1)
+
+
+def _torch_signs(
+    call: Call, x: Place, layer: BinaryLayer, form: BinaryForm, shares: int
+) -> list[tuple[Tensor, Tensor]]:
     """Each threshold and the signs of x at this threshold in torch's layer.  Raises unless ``binary_form`` agrees with
     the method's ``weight`` and ``activation``."""
     method = type(layer.method).__name__
     with torch.no_grad():
         weight = as_tensor(layer.method.weight(layer.filters)).double().numpy()
-        values = layer.method.activation(x.value)
+        values = _activation(layer, x.value, shares)
     packed = np.einsum("mo...,mo->o...", form.signs.astype(np.float64), form.factors)
     if not np.allclose(packed, weight, rtol=1e-5, atol=1e-6 * float(np.abs(weight).max(initial=0.0))):
         raise call.fail(f"binary_form of {method} does not match the weights of its method")
-    thresholds = [_mean_of(x.value)] if form.centred else [torch.tensor(each).float() for each in form.thresholds]
+    thresholds = (
+        [_mean_of(x.value, shares)] if form.centred else [torch.tensor(each).float() for each in form.thresholds]
+    )
     signs = [torch.where(x.value > threshold, 1.0, -1.0) for threshold in thresholds]
     total = form.offset + sum(level * each for level, each in zip(form.levels, signs, strict=True))
     same = (total - values).abs() <= 1e-5 * max(map(abs, form.levels))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rbnn.exporting.activations import STEEP
 from rbnn.exporting.pools import Maxima
-from rbnn.exporting.traced_call import Call, Handler, Place, pair
+from rbnn.exporting.traced_call import Call, Handler, Place, pair, without_infinities
 from rbnn.packed.operations import Shape
 
 
@@ -105,7 +105,9 @@ def masked_fill(call: Call, x: Place, mask: Any, value: Any) -> str:
 def _numbers(call: Call, tensor: Tensor, part: str) -> str:
     """Constants with as many dimensions as the result."""
     dims = call.result.dim()
-    full = tensor.reshape(*[1] * (dims - tensor.dim()), *tensor.shape)
+    full = without_infinities(tensor.reshape(*[1] * (dims - tensor.dim()), *tensor.shape))
+    if dims > 4 and set(full.shape[2:-1]) != {1}:  # only one dimension here, broadcast completely or not at all
+        full = full.expand(-1, -1, *call.result.shape[2:-1], -1)
     if not bool((full == full[:1]).all()):
         raise call.fail("a constant with one value per image of the batch fits only one batch")
     height, width, channels = call.shape_of(full[:1])

@@ -106,16 +106,18 @@ def _lowered_apart(
     handler = MODULES.get(type(step.target)) or FUNCTIONS.get(called(step.target))
     x = step.inputs[0]
     if isinstance(step.target, BinaryLinear) and layouts[x].dim < x.tensor.dim() - 1:
-        if step.target.method.binary_form(step.target.filters).centred:
+        layout, place = layouts[x], put(x)
+        if layout.dim and step.target.method.binary_form(step.target.filters).centred:
             raise call.fail(
                 "its method takes signs relative to the mean of each image, so the batch must come first: move the "
                 "batch to the front before this layer, keep it float, or binarize with a method that does not centre, "
                 "such as 'bi-real'"
             )
-        layout, place = layouts[x], put(x)
         layouts |= dict.fromkeys(values_in(step.result), layout)
         assert isinstance(place, Place)
-        return [binary_layer(replace(call, result=layout.first(call.result)), place, step.target, known)]
+        shares = 0 if layout.dim else len(layout.shares)
+        first = replace(call, result=layout.first(call.result))
+        return [binary_layer(first, place, step.target, known, shares)]
     if handler is None:
         raise call.fail(APART)
     batched = {value: Batched(put(value), layouts.get(value, PLAIN), value.tensor.dim()) for value in step.inputs}  # type: ignore[arg-type]

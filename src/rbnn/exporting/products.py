@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rbnn.exporting.arithmetic import add
 from rbnn.exporting.handlers import affine, linear
 from rbnn.exporting.reductions import total
+from rbnn.exporting.selections import taken
 from rbnn.exporting.shapes import permuted, placed_constant, reshaped
-from rbnn.exporting.traced_call import Call, Place
+from rbnn.exporting.traced_call import MASKED, Call, Place, without_infinities
 
 
 def einsum(call: Call, equation: str, *operands: Any) -> str:
@@ -81,33 +83,94 @@ def _product(call: Call, given: list[Place], terms: list[str], out: str) -> str:
 
 def attention(
     call: Call,
-    query: Place,
-    key: Place,
-    value: Place,
+    query: Any,
+    key: Any,
+    value: Any,
     attn_mask: Any = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> str:
-    """``softmax(q kᵀ · scale) v`` for each head."""
-    if attn_mask is not None or dropout_p or is_causal or enable_gqa:
-        raise call.fail("mask, dropout and groups are not supported")
-    if not all(isinstance(each, Place) and each.value.dim() == 4 for each in (query, key, value)):
-        raise call.fail("queries, keys and values must be (N, heads, length, channels)")
-    factor = query.value.shape[-1] ** -0.5 if scale is None else float(scale)
-    return _attended(call, query, key, value, factor)[0]
+    """``softmax(q kᵀ · scale + mask) v`` for each head."""
+    if dropout_p:
+        raise call.fail("its dropout is active in evaluation mode: pass dropout_p=p if self.training else 0.0")
+    q, k, v = (
+        each if isinstance(each, Place) else _learned(call, each, f".{name}")
+        for name, each in zip("qkv", (query, key, value), strict=True)
+    )
+    if enable_gqa:
+        heads = q.value.shape[-3]
+        k, v = (_with_heads(call, each, heads, f".{name}") for name, each in (("k", k), ("v", v)))
+    if q.value.dim() < 3 or not q.value.shape[:-2] == k.value.shape[:-2] == v.value.shape[:-2]:
+        raise call.fail(
+            "queries, keys and values must be (N, length, channels) or (N, heads, length, channels), with as many heads"
+        )
+    factor = q.value.shape[-1] ** -0.5 if scale is None else float(scale)
+    if is_causal:
+        attn_mask = torch.ones(q.value.shape[-2], k.value.shape[-2], dtype=torch.bool).tril()
+    mask = None if attn_mask is None else _mask(call, attn_mask, (*q.value.shape[:-1], k.value.shape[-2]))
+
+    def of_heads(value: Tensor) -> Tensor:
+        return value.reshape(len(value), -1, *value.shape[-2:])
+
+    q, k, v = (
+        Place(reshaped(call, each, of_heads(each.value), f".{name}.heads"), of_heads(each.value))
+        for name, each in zip("qkv", (q, k, v), strict=True)
+    )
+    if q.value.shape[:2] == call.result.shape[:2] and call.result.dim() == 4:
+        return _attended(call, q, k, v, factor, mask)[0]
+    together = of_heads(call.result)
+    made = _attended(replace(call, result=together), q, k, v, factor, mask, ".together")[0]
+    return reshaped(call, Place(made, together), call.result)
 
 
-def _attended(call: Call, query: Place, key: Place, value: Place, factor: float, part: str = "") -> tuple[str, Place]:
+def _learned(call: Call, tensor: Tensor, part: str) -> Place:
+    """Queries, keys or values that are constants."""
+    return placed_constant(call, tensor.expand(len(call.result), *tensor.shape[1:]), part)
+
+
+def _with_heads(call: Call, x: Place, heads: int, part: str) -> Place:
+    """Each head of x repeated, until there are ``heads`` of them."""
+    dim, own = x.value.dim() - 3, x.value.shape[-3]
+    return taken(call, x, dim, [head for head in range(own) for _ in range(heads // own)], part)
+
+
+def _mask(call: Call, mask: Any, shape: tuple[int, ...]) -> Tensor | Place:
+    """What is added to the scores of this shape, with all heads in the second of four dimensions.  A Boolean mask is
+    True where there is attention."""
+    if isinstance(mask, Place):
+        if mask.value.dim() != 4 or len(shape) != 4:
+            raise call.fail("a mask that depends on the input must be (N, heads, queries, keys)")
+        if mask.value.dtype != torch.bool:
+            return mask
+        value = (~mask.value).float() * MASKED
+        return Place(affine(call, mask, -MASKED, MASKED, ".mask", value), value)
+    terms = (~mask).float() * MASKED if mask.dtype == torch.bool else without_infinities(mask.detach())
+    terms = terms.reshape(*[1] * (len(shape) - terms.dim()), *terms.shape)
+    if not bool((terms == terms[:1]).all()):
+        raise call.fail("a constant with one value per image of the batch fits only one batch")
+    if len(shape) > 4:
+        terms = terms[:1].expand(1, *shape[1:])
+    return terms[:1].reshape(1, -1, *terms.shape[-2:])
+
+
+def _attended(
+    call: Call, query: Place, key: Place, value: Place, factor: float, mask: Tensor | Place | None, part: str = ""
+) -> tuple[str, Place]:
     """The output for each query, as the result of ``call`` or, with a ``part``, as an intermediate value; and the
     weights."""
     scores = query.value @ key.value.transpose(-2, -1)
     turned = permuted(call, key, [0, 1, 3, 2], ".turned")
     made = Place(call.write("matmul", {"a": query.buffer, "b": turned.buffer}, value=scores, part=".scores"), scores)
-    scaled = affine(call, made, factor, 0.0, ".scaled", scores * factor)
-    weights = (scores * factor).softmax(-1)
-    chosen = call.write("softmax", {"x": scaled}, attributes={"over": "w"}, value=weights, part=".weights")
+    scores = scores * factor
+    scaled = Place(affine(call, made, factor, 0.0, ".scaled", scores), scores)
+    if mask is not None:
+        scores = scores + (mask.value if isinstance(mask, Place) else mask)
+        masked = replace(call, result=scores, name=f"{call.name}.masked")
+        scaled = Place(add(masked, scaled, mask), scores)
+    weights = scores.softmax(-1)
+    chosen = call.write("softmax", {"x": scaled.buffer}, attributes={"over": "w"}, value=weights, part=".weights")
     seen = weights @ value.value if part else call.result
     return call.write("matmul", {"a": chosen, "b": value.buffer}, value=seen, part=part), Place(chosen, weights)
 
@@ -142,9 +205,10 @@ def multi_head_attention(
 ) -> list[str]:
     """Torch's multi-head attention for (N, length, channels): projections, ``attention`` of each head, and one more
     projection."""
-    masks = key_padding_mask, attn_mask, bias_k, bias_v, static_k, static_v
-    if any(each is not None for each in masks) or add_zero_attn or is_causal or (training and dropout_p):
-        raise call.fail("masks, added keys and dropout are not supported")
+    if any(each is not None for each in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
+        raise call.fail("added keys and values are not supported: leave out add_bias_kv and add_zero_attn")
+    if training and dropout_p:
+        raise call.fail("its dropout is active in evaluation mode")
     answer, weights = call.result
     weight = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else in_proj_weight.chunk(3)
     bias = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
@@ -157,7 +221,9 @@ def multi_head_attention(
         seen = Place(reshaped(call, Place(made, projected), apart, f".{name}.apart"), apart)
         heads.append(permuted(call, seen, [0, 2, 1, 3], f".{name}.heads"))
     q, k, v = heads
-    seen_by_heads, chosen = _attended(call, q, k, v, q.value.shape[-1] ** -0.5, ".seen")
+    scores = (*q.value.shape[:-1], k.value.shape[-2])
+    mask = _of_heads(call, attn_mask, key_padding_mask, scores)
+    seen_by_heads, chosen = _attended(call, q, k, v, q.value.shape[-1] ** -0.5, mask, ".seen")
     side = permuted(call, Place(seen_by_heads, chosen.value @ v.value), [0, 2, 1, 3], ".side")
     flat = side.value.flatten(2)
     together = Place(reshaped(call, side, flat, ".together"), flat)
@@ -169,3 +235,19 @@ def multi_head_attention(
     average = chosen.value.mean(1, keepdim=True)
     mean = call.write("mean", {"x": chosen.buffer}, attributes={"over": "c"}, value=average, part=".mean")
     return [out, reshaped(call, Place(mean, average), average[:, 0], ".average")]
+
+
+def _of_heads(call: Call, mask: Any, padding: Any, shape: tuple[int, ...]) -> Tensor | None:
+    """The masks of torch's multi-head attention for scores of this shape.  A Boolean mask is True where there is no
+    attention."""
+    found: Tensor | None = None
+    for each, sides in ((mask, (-1, shape[1], *shape[2:])), (padding, (shape[0], 1, 1, shape[3]))):
+        if each is None:
+            continue
+        if not isinstance(each, Tensor):
+            raise call.fail("a mask that depends on the input is not supported: add it to the scores of your own heads")
+        whole = each.reshape(1, 1, *each.shape) if each is mask and each.dim() == 2 else each.reshape(sides)
+        terms = _mask(call, ~whole if whole.dtype == torch.bool else whole, shape)
+        assert isinstance(terms, Tensor)
+        found = terms if found is None else found + terms
+    return found

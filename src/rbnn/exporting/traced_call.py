@@ -11,6 +11,9 @@ from rbnn.errors import ExportError
 from rbnn.exporting.draft import Array, Draft, TorchValue, picture_shape
 from rbnn.packed.operations import Operation, Shape
 
+MASKED = -1e9
+"""Stands for −∞ in masks, because a packed network has only finite numbers.  The softmax of both is 0."""
+
 Handler = Callable[..., Any]
 """Takes a call and its arguments.  Returns the buffer of the result, or a list of buffers if torch returns several
 tensors."""
@@ -72,6 +75,8 @@ class Call:
         if shape is not None:
             return self.draft.add(operation, shape)
         value = self.result if value is None else value
+        if bool((value == -torch.inf).any()):  # masked values, in whose place there is MASKED
+            return self.draft.add(operation, self.shape_of(value))
         return self.draft.add(operation, self.shape_of(value), TorchValue(value))
 
     def array(self, tensor: Tensor) -> Array:
@@ -80,6 +85,11 @@ class Call:
             raise self.fail("its values are not all finite")
         result: Array = tensor.detach().double().numpy()
         return result
+
+
+def without_infinities(tensor: Tensor) -> Tensor:
+    """A constant mask with MASKED in place of −∞."""
+    return tensor.masked_fill(tensor == -torch.inf, MASKED) if tensor.is_floating_point() else tensor
 
 
 def pair(value: int | tuple[int, ...] | list[int]) -> list[int]:
