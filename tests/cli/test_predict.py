@@ -117,6 +117,26 @@ def test_a_bad_picture_is_one_sentence(place: Path, make: Callable[[Path], None]
     assert done.stderr.count("\n") == 1
 
 
+def test_good_pictures_are_shown_beside_bad_ones(place: Path, rbnn: Rbnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "bad.png").write_text("no picture")
+    good = sorted((place / "image-folder" / "test").rglob("*.png"))[:3]
+    words = "predict", "net.rbnn", good[0], "bad.png", good[1], "none.png", good[2]
+    reasons = ["bad.png could not be read as an image: its format is unknown", "image none.png does not exist"]
+    alone, answer = rbnn("predict", "net.rbnn", *good), rbnn(*words)
+    assert (answer.code, answer.out) == (2, alone.out)
+    assert answer.err.splitlines() == [f"rbnn: {reason}" for reason in reasons]
+    wanted = json.loads(rbnn("predict", "net.rbnn", *good, "--json").out)
+    for at_once in (preprocess.LARGEST_BATCH, 8 * 8 * 3):  # all together, and one at a time
+        monkeypatch.setattr(preprocess, "LARGEST_BATCH", at_once)
+        answer = rbnn(*words, "--json")
+        assert (answer.code, answer.err.count("\n")) == (2, 2)
+        found = json.loads(answer.out)
+        assert found[::2] == wanted
+        assert found[1::2] == [
+            {"image": name, "error": reason} for name, reason in zip(("bad.png", "none.png"), reasons, strict=True)
+        ]
+
+
 def test_names_that_are_not_utf8(place: Path) -> None:
     for name in ("net.rbnn", "image-folder/test/a/0.png"):
         shutil.copy(name, os.fsencode(Path(name).name).replace(b".", b"\xff."))

@@ -132,3 +132,15 @@ def test_info_names_the_answers(place: Path, rbnn: Rbnn) -> None:
     packfile.write(with_maps(), place / "net.rbnn")
     assert "Outputs: file 5, ../maps.0 24×2×2, ../maps.1 16×8×8" in rbnn("info", "net.rbnn").out
     assert json.loads(rbnn("info", "net.rbnn", "--json").out)["answers"]["../maps.0"] == [24, 2, 2]
+
+
+def test_maps_of_good_pictures_are_written_beside_bad_ones(place: Path, rbnn: Rbnn) -> None:
+    packfile.write(with_maps(), place / "net.rbnn")
+    (place / "bad.png").write_text("no picture")
+    picture = next((place / "image-folder").rglob("0.png"))
+    answer = rbnn("predict", "net.rbnn", "bad.png", picture, "--output", "answers")
+    assert (answer.code, answer.err) == (2, "rbnn: bad.png could not be read as an image: its format is unknown\n")
+    assert answer.out.startswith(f"{picture}: answers/0.npz, ")
+    bad, good = json.loads(rbnn("predict", "net.rbnn", "bad.png", picture, "--output", "answers", "--json").out)
+    assert set(bad) == {"image", "error"}
+    assert set(good) == {"image", "answers", "files"}

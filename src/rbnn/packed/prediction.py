@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbnn import notebook
-from rbnn.errors import ConfigError, InputError, PackError
+from rbnn.errors import ConfigError, DataError, InputError, PackError
 from rbnn.packed.graph import Graph, only_array
 from rbnn.packed.sizes import strides
 from rbnn.text import as_shape
@@ -84,6 +84,16 @@ def predictions(
     graph: Graph, answer: Callable[[NDArray[np.float32]], Any], pictures: Sequence[Picture], called: str
 ) -> Iterator[Prediction]:
     """The classes of each image.  ``answer`` runs the network, ``called`` is its name in error messages."""
+    for each in attempts(graph, answer, pictures, called):
+        if isinstance(each, DataError):
+            raise each
+        yield each
+
+
+def attempts(
+    graph: Graph, answer: Callable[[NDArray[np.float32]], Any], pictures: Sequence[Picture], called: str
+) -> Iterator[Prediction | DataError]:
+    """The classes of each image, or the error of a file that could not be read as an image."""
     from rbnn.data import preprocess  # imports Pillow, which is slow
 
     graph.only_input("a prediction is made from one picture", BY_CALLING)
@@ -92,13 +102,27 @@ def predictions(
     height, width, channels = graph.buffers[graph.input.buffer].shape
     at_once = preprocess.at_once(AT_ONCE, max(height, width), channels)
     for first in range(0, len(pictures), at_once):
-        values = np.stack([values_of(graph, each, called) for each in pictures[first : first + at_once]])
-        logits = only_array(answer(values)).reshape(len(values), -1).astype(np.float64)
-        if not np.isfinite(logits).all():
-            raise InputError(f"the outputs of {called} are not finite: its values overflow for these images")
-        weights = np.exp(logits - logits.max(1, keepdims=True))
-        for row in weights / weights.sum(1, keepdims=True):
-            yield Prediction(classes, row)
+        read = [_values_or_error(graph, each, called) for each in pictures[first : first + at_once]]
+        images = [each for each in read if not isinstance(each, DataError)]
+        predicted = _classes(only_array(answer(np.stack(images))), classes, called) if images else iter(())
+        for each in read:
+            yield each if isinstance(each, DataError) else next(predicted)
+
+
+def _values_or_error(graph: Graph, source: Picture, called: str) -> NDArray[np.float32] | DataError:
+    try:
+        return values_of(graph, source, called)
+    except DataError as error:
+        return error
+
+
+def _classes(outputs: NDArray[np.float32], classes: tuple[str, ...], called: str) -> Iterator[Prediction]:
+    logits = outputs.reshape(len(outputs), -1).astype(np.float64)
+    if not np.isfinite(logits).all():
+        raise InputError(f"the outputs of {called} are not finite: its values overflow for these images")
+    weights = np.exp(logits - logits.max(1, keepdims=True))
+    for row in weights / weights.sum(1, keepdims=True):
+        yield Prediction(classes, row)
 
 
 def values_of(graph: Graph, source: Picture, called: str) -> NDArray[np.float32]:
