@@ -104,6 +104,20 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "The export drops" in text
 
 
+@pytest.mark.parametrize("net", ["resnet18", "resnet18-cifar", "resnet20-bireal", "vgg-small"])
+def test_at_80_columns_nothing_is_cut(
+    net: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = said(capsys, net)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    rows = [line.split() for line in text.partition("Deployed")[0].splitlines() if line]
+    layers = as_json(capsys, net)["layers"]
+    wanted = [(layer["name"], f"{layer['bytes']:,}") for layer in layers if layer["kind"] != "batch norm"]
+    assert [(row[0], row[-1]) for row in rows[4 : 4 + len(wanted)]] == wanted
+
+
 def test_a_run_directory_and_a_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = as_json(capsys, str(run))
     assert found == as_json(capsys, str(run / "best.pt"))

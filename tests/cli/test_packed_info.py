@@ -1,19 +1,17 @@
 """`rbnn info net.rbnn`: bytes and multiply-adds against counts by hand, measured times, and the reasons it gives."""
 
-import io
 import json
 import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from answers import WITHOUT_TORCH, Rbnn
 from packed_networks import small_network
-from rich.console import Console
 
-from rbnn.cli import _packed_info
 from rbnn.cli._packed_info import why_not_faster, why_not_smaller
 from rbnn.costs.packed import OperationCosts, PackedCosts
 from rbnn.packed import file as packfile
@@ -129,22 +127,42 @@ def test_one_sentence(words: list[str], says: str, net: Path, rbnn: Rbnn) -> Non
     assert answer.err.count("\n") == 1
 
 
-def test_at_80_columns_times_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A narrow terminal omits some columns but truncates no number of the others."""
-    written = io.StringIO()
-    narrow = Console(file=written, width=80, force_terminal=True, color_system=None, highlight=False)
-    monkeypatch.setattr(_packed_info, "Console", lambda **_: narrow)
-    _packed_info.show(pretrained.path("resnet20-bireal-cifar10"), as_json=False)
-    table = written.getvalue().partition("Why not smaller")[0].splitlines()
+def table_of(text: str) -> list[str]:
+    return text.partition("Why not smaller")[0].splitlines()
+
+
+def test_at_80_columns_names_and_times_are_whole(monkeypatch: pytest.MonkeyPatch, rbnn: Rbnn) -> None:
+    """A narrow terminal omits some columns but cuts nothing in the others."""
+    monkeypatch.setenv("COLUMNS", "80")
+    table = table_of(rbnn("info", "resnet20-bireal-cifar10").out)
     assert max(map(len, table)) <= 80
     assert "/" not in table[0]  # its name, not the place of the package
-    assert not any(line.rstrip().endswith("…") for line in table)
+    assert not any("…" in line for line in table)
+    names = [each.name for each in packfile.read(pretrained.path("resnet20-bireal-cifar10")).operations]
+    rule = next(place for place, line in enumerate(table) if line.startswith("───"))
+    assert [line.split()[0] for line in table[rule + 1 : rule + 1 + len(names)]] == names
     rows = [line.split() for line in table if line.startswith("layers.2.2.conv")]
     assert len(rows) == 4
     for row in rows:
         milliseconds, share = row[-2:]
         assert re.fullmatch(r"\d+\.\d{3}", milliseconds)
         assert re.fullmatch(r"\d+\.\d%", share)
+
+
+def test_a_name_without_room_goes_on_in_the_next_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rbnn: Rbnn
+) -> None:
+    graph, name = small_network(), ".".join(["encoder", *map(str, range(40)), "projection"])
+    graph.operations[2] = replace(graph.operations[2], name=name)
+    packfile.write(graph, tmp_path / "net.rbnn")
+    monkeypatch.setenv("COLUMNS", "80")
+    table = table_of(rbnn("info", tmp_path / "net.rbnn").out)
+    assert max(map(len, table)) <= 80
+    begin = next(place for place, line in enumerate(table) if line.startswith("encoder"))
+    assert name.startswith(table[begin].split()[0] + table[begin + 1].strip())
+    assert "".join(line.split()[0] for line in table[begin:] if line.strip()).startswith(name)
+    monkeypatch.delenv("COLUMNS")
+    assert any(line.startswith(f"{name} ") for line in table_of(rbnn("info", tmp_path / "net.rbnn").out))
 
 
 def test_the_time_is_linear_in_the_operations(tmp_path: Path, rbnn: Rbnn) -> None:

@@ -5,29 +5,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from rbnn import _core
+from rbnn.cli._layer_table import print_layers, wide_console
 from rbnn.costs.packed import OperationCosts, PackedCosts, packed_costs
 from rbnn.packed import file as packfile
 from rbnn.packed.find import called
 from rbnn.packed.prediction import one_input
 from rbnn.packed.sizes import in_words
-from rbnn.text import as_count, as_shape, as_size, listed, plural, shorten, visible
+from rbnn.text import as_count, as_shape, as_size, listed, plural, visible
 
 NARROW = 64
 """Channels that fill a word; a layer with fewer keeps the vector units partly idle."""
-WIDTH = 100
-"""Width of the table in columns when the terminal does not report one."""
-WIDTHS = {"kind": 14, "weight": 14, "output": 11, "bits": 5, "MACs": 8, "bytes": 10, "ms": 8, "time": 7, "GMAC/s": 7}
-"""Widths of all columns except the name."""
+COLUMNS = "layer", "kind", "weight", "output", "bits", "MACs", "bytes", "ms", "time", "GMAC/s"
+EXPENDABLE = "GMAC/s", "weight", "kind", "output", "bits"
+"""Columns that a narrow terminal leaves out, the first one first."""
 SHORT = 0.05
 """Below this many milliseconds, a network is so small that its times need more digits."""
-LEFT_OUT = "kind", "weight", "GMAC/s"
-"""Columns that a narrower terminal leaves out."""
 
 
 def show(path: Path, as_json: bool) -> None:
@@ -71,26 +64,14 @@ def _as_json(path: Path, shape: tuple[int, ...], costs: PackedCosts) -> dict[str
 
 
 def _print(path: Path, shape: tuple[int, int, int], costs: PackedCosts) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH)
-    title = f"{escape(visible(called(path)))}, for {one_input(shape)}, one thread, {_core.chosen_kernels()} kernels"
-    table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    left_out = LEFT_OUT if console.width < WIDTH else ()
-    columns = {name: width for name, width in WIDTHS.items() if name not in left_out}
-    for column in ("layer", *columns):
-        table.add_column(column, justify="left" if column in ("layer", "kind") else "right", no_wrap=True)
-    longest = max(console.width - sum(columns.values()), 12)
-
-    def add(name: str, *cells: str) -> None:
-        table.add_row(name, *(cell for column, cell in zip(WIDTHS, cells, strict=True) if column in columns))
-
+    console = wide_console()
+    title = f"{called(path)}, for {one_input(shape)}, one thread, {_core.chosen_kernels()} kernels"
     macs, milliseconds = costs.total("macs"), 1e3 * costs.total("seconds")
     digits = 3 if milliseconds >= SHORT else 5
-    for each in costs.operations:
-        add(
-            escape(shorten(visible(each.name), longest)),
-            shorten(each.kind, 13),
+    rows = [
+        (
+            visible(each.name),
+            each.kind,
             as_shape(each.weight),
             as_shape(each.output),
             str(each.bits or "–"),
@@ -100,9 +81,11 @@ def _print(path: Path, shape: tuple[int, int, int], costs: PackedCosts) -> None:
             f"{costs.share_of_time([each]):.1%}",
             f"{each.gmacs:.0f}" if each.macs else "",
         )
-    table.add_section()
-    add("total", "", "", "", "", as_count(macs), f"{costs.total('bytes'):,}", f"{milliseconds:.{digits}f}", "", "")
-    console.print(table)
+        for each in costs.operations
+    ]
+    size = f"{costs.total('bytes'):,}"
+    total = "total", "", "", "", "", as_count(macs), size, f"{milliseconds:.{digits}f}", "", ""
+    print_layers(console, title, COLUMNS, rows, total, EXPENDABLE)
     for heading, lines in (("Why not smaller", why_not_smaller(costs)), ("Why not faster", why_not_faster(costs))):
         console.print(f"\n[bold]{heading}[/bold]")
         for line in lines:

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from rbnn.packed.find import is_packed, named_file
-from rbnn.text import as_count, as_shape, as_size, shorten
+from rbnn.text import as_count, as_shape, as_size
 
 if TYPE_CHECKING:
     from torch import nn
 
     from rbnn.costs.model import Costs
 
-WIDTH = 100
-"""Width of the table in columns when the terminal does not report one."""
-
-OTHER_COLUMNS = 74
-"""Width of all columns except the name, for the networks that come with rbnn."""
+COLUMNS = "layer", "kind", "weight", "output", "bits", "params", "1-bit\nMACs", "float\nMACs", "bytes"
+EXPENDABLE = "kind", "params", "output", "weight"
+"""Columns that a narrow terminal leaves out, the first one first."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Info:
     shortcut: str = "own"
     """Shortcut where the size changes, for the name of a network: own, option-a, pool-pad, pool-conv or conv."""
     classes: int = 0
-    """Number of classes, for the name of a network. The default is 10, or 1000 for networks of 224×224 images."""
+    """Number of classes, for the name of a network. 0 stands for 10, or for 1000 with images of 224×224."""
     json: bool = False
     """Print JSON with the keys model, method, input (channels, height, width), layers, total and float_parts.
     Each of layers: name, kind, bits, weight, output (shapes), calls, parameters, binary_macs, float_macs, bytes,
@@ -131,39 +129,23 @@ def _as_json(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> 
 
 
 def _print(name: str, method: str, shape: tuple[int, ...], found: "Costs") -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from rbnn.cli._layer_table import print_layers, wide_console
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH)
-    title = f"{name}, {method}, for one image of {as_shape(shape)}"
-    table = Table(title=title, box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    columns = ["layer", "kind", "weight", "output", "bits", "params", "1-bit\nMACs", "float\nMACs", "bytes"]
-    left_out: set[str] = set() if console.width >= WIDTH - 5 else {"kind", "params"}
-    for column in columns:
-        if column not in left_out:
-            table.add_column(column, justify="left" if column in ("layer", "kind") else "right", no_wrap=True)
-    longest = max(console.width - OTHER_COLUMNS + 8 * len(left_out), 8)
-
-    def add(*cells: str) -> None:
-        table.add_row(*(cell for column, cell in zip(columns, cells, strict=True) if column not in left_out))
-
+    console = wide_console()
     norms = [layer for layer in found.layers if layer.kind == "batch norm"]
+    rows: list[tuple[str, ...]] = []
     for layer in found.layers:
         if layer not in norms:
             counts = map(as_count, (layer.parameters, layer.binary_macs, layer.float_macs))
             shapes = as_shape(layer.weight), as_shape(layer.output)
-            names = shorten(layer.name, longest), shorten(layer.kind, 8)
-            add(*names, *shapes, str(layer.bits), *counts, f"{layer.bytes:,}")
+            rows.append((layer.name, layer.kind, *shapes, str(layer.bits), *counts, f"{layer.bytes:,}"))
     if norms:
         values, size = sum(norm.parameters for norm in norms), sum(norm.bytes for norm in norms)
-        add(f"{len(norms)} batch norms", "affine", "", "", "32", as_count(values), "–", "–", f"{size:,}")
-    table.add_section()
+        rows.append((f"{len(norms)} batch norms", "affine", "", "", "32", as_count(values), "–", "–", f"{size:,}"))
     totals = map(as_count, (found.parameters, found.binary_macs, found.float_macs))
-    add("total", "", "", "", "", *totals, f"{found.bytes:,}")
-    console.print(table)
+    total = "total", "", "", "", "", *totals, f"{found.bytes:,}"
+    title = f"{name}, {method}, for one image of {as_shape(shape)}"
+    print_layers(console, title, COLUMNS, rows, total, EXPENDABLE)
     console.print()
     for line in _summary(found):
         console.print(line)
