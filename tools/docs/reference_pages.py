@@ -6,7 +6,6 @@ import inspect
 import io
 import os
 import sys
-import textwrap
 from unittest import mock
 
 from docstrings import inline_code
@@ -67,13 +66,7 @@ def help_of(*words: str) -> str:
         code = cli.main([*words, "--help"])
     if code != 0:
         raise RuntimeError(f"rbnn {' '.join(words)} --help ended with {code}")
-    # The parser wraps its options and leaves the text above them to the terminal.
-    return "\n".join(_wrapped(line) for line in printed.getvalue().strip("\n").splitlines())
-
-
-def _wrapped(line: str) -> str:
-    indent = line[: len(line) - len(line.lstrip())]
-    return textwrap.fill(line, COLUMNS + 2, subsequent_indent=indent)
+    return printed.getvalue().strip("\n")
 
 
 def _command(name: str) -> str:

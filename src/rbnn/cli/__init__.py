@@ -43,17 +43,19 @@ def summary(path: Path) -> str:
 
 
 def _usage() -> str:
-    rows = [f"  {name:<10} {summary(path)}" for name, path in commands().items()]
+    from rbnn.cli._wrapping import table, wrapped
+
     return "\n".join(
         [
             "usage: rbnn COMMAND … [--import FILE.py …] [--debug]   or: rbnn --version",
             "",
-            "Rotated Binary Neural Networks: train 1-bit networks, see why they work, run them as real bits.",
+            wrapped("Rotated Binary Neural Networks: train 1-bit networks, see why they work, run them as real bits."),
             "",
-            *rows,
+            *table({name: summary(path) for name, path in commands().items()}),
             "",
-            "`rbnn COMMAND --help` explains a command.  Example: rbnn train digits",
-            "--import runs a Python file first; the command then knows the methods and networks that it registers.",
+            wrapped("`rbnn COMMAND --help` explains a command. Example: rbnn train digits"),
+            "",
+            wrapped("--import runs a Python file first. The command then knows the methods and networks that it adds."),
         ]
     )
 
@@ -61,24 +63,24 @@ def _usage() -> str:
 def _first_steps() -> str:
     """What `rbnn` without arguments prints: the way from a first image to a packed network."""
     from rbnn import __version__
+    from rbnn.cli._wrapping import table, wrapped
 
     steps = {
-        "rbnn doctor": "what this machine can run, and what is missing",
-        "rbnn predict resnet20-bireal-cifar10 cat.jpg": "classify an image with a network that comes with rbnn",
-        "rbnn train digits --out runs/first": "train a 1-bit network; half a minute, nothing to download",
+        "rbnn doctor": "see what this machine can run",
+        "rbnn predict resnet20-bireal-cifar10 cat.jpg": "classify an image",
+        "rbnn train digits --out runs/first": "train in half a minute",
         "rbnn report runs/first": "see why it works: report.html",
         "rbnn export runs/first -o first.rbnn": "pack it: signs become bits",
-        "rbnn bench first.rbnn": "compare its speed with other engines",
+        "rbnn bench first.rbnn": "compare it with other engines",
     }
-    width = max(map(len, steps))
     return "\n".join(
         [
-            f"rbnn {__version__}: train 1-bit neural networks, see why they work, run them as real bits.",
+            wrapped(f"rbnn {__version__}: train 1-bit neural networks, see why they work, run them as real bits."),
             "",
             "First steps:",
-            *(f"  {command:<{width}}  {what}" for command, what in steps.items()),
+            *table(steps),
             "",
-            "`rbnn --help` lists all commands; `rbnn COMMAND --help` explains one, with an example.",
+            wrapped("`rbnn --help` lists all commands. `rbnn COMMAND --help` explains one, with an example."),
         ]
     )
 

@@ -1,16 +1,14 @@
-"""Parse the flags of a command, with help texts that are wrapped as paragraphs and errors in one sentence."""
+"""Parse the flags of a command, with errors in one sentence."""
 
-import ast
-import inspect
 import io
 import re
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr
-from typing import Annotated, Any, TypeVar
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from typing import Any, TypeVar
 
 import tyro
 
+from rbnn.cli._help import Shown, explained, tidied
+from rbnn.cli._wrapping import MARGIN, wrapped
 from rbnn.errors import ConfigError
 
 Options = TypeVar("Options")
@@ -18,12 +16,16 @@ Options = TypeVar("Options")
 
 def parse_flags(options: type[Options], words: list[str], **settings: Any) -> Options:
     """``options``, a dataclass, from the words of a command line.  ``settings`` are arguments of ``tyro.cli``."""
-    said = io.StringIO()
+    said, shown = io.StringIO(), Shown()
+    help_wanted = bool({"-h", "--help"} & set(words))
+    if help_wanted:
+        settings["description"] = wrapped(settings.get("description") or options.__doc__ or "", MARGIN)
     try:
-        with _flowing(options) if {"-h", "--help"} & set(words) else nullcontext(), redirect_stderr(said):
+        with explained(options) if help_wanted else nullcontext(), redirect_stdout(shown), redirect_stderr(said):
             parsed: Options = tyro.cli(options, args=words, **settings)
     except SystemExit as end:
         if not end.code:
+            print(tidied(shown.getvalue()), end="")
             raise
         raise ConfigError(_sentence(said.getvalue(), settings["prog"].partition(" [")[0])) from None
     return parsed
@@ -59,34 +61,3 @@ _PLAIN = {
     r"^Missing from rbnn \w+: \S+ (.*?)\.? \(required\).*": r"an argument is missing (\1)",
 }
 """What tyro says, and the same in our words."""
-
-
-@contextmanager
-def _flowing(options: type) -> Iterator[None]:
-    """Inside the block, the docstring of each field is its help in one line.  Otherwise tyro keeps the line breaks of
-    the source, because the lines are indented."""
-    before = options.__annotations__
-    said = _docstrings(options)
-    options.__annotations__ = {
-        name: Annotated[hint, tyro.conf.arg(help=" ".join(said[name].split()))] if name in said else hint
-        for name, hint in before.items()
-    }
-    try:
-        yield
-    finally:
-        options.__annotations__ = before
-
-
-def _docstrings(options: type) -> dict[str, str]:
-    """The docstrings of the fields, as in the source; none if that is not installed."""
-    found: dict[str, str] = {}
-    try:
-        (made,) = ast.parse(textwrap.dedent(inspect.getsource(options))).body
-    except OSError:
-        return found
-    assert isinstance(made, ast.ClassDef)
-    for field, after in zip(made.body, made.body[1:], strict=False):
-        match field, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = text
-    return found

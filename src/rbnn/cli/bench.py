@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -33,7 +33,7 @@ class Bench:
 
     net: tyro.conf.Positional[Path | None] = None
     """Packed file (.rbnn) or name of a pretrained network; a run directory or checkpoint is exported first."""
-    against: str = "torch,onnxruntime,openvino"
+    against: Annotated[str, tyro.conf.arg(metavar="NAME,...")] = "torch,onnxruntime,openvino"
     """Engines to compare with, separated by commas. "" compares with none."""
     kernels: bool = False
     """Time binary convolutions alone, on every instruction set that this machine supports."""

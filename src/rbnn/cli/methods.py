@@ -89,11 +89,12 @@ def _explain(row: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from rbnn.cli._wrapping import wrapped
     from rbnn.methods import METHODS
 
     console = Console(highlight=False, markup=False)
     said = inspect.getdoc(METHODS[row["name"]]) or "" if row["name"] in METHODS else row["summary"]
-    console.print(said.replace("``", "`"), soft_wrap=True)
+    console.print(wrapped(said.replace("``", "`")), soft_wrap=True)
     if row["options"]:
         table = Table("option", "default", "in our recipes")
         for key, value in row["options"].items():

@@ -27,16 +27,18 @@ from rbnn.training.result import Result
 
 HELP = """Train a network.
 
-Usage: rbnn train [RECIPE] [--any-field ...]. RECIPE is the name of a bundled recipe (rbnn recipes), a TOML
-file, or a run directory. Flags override the recipe; without a recipe the defaults below apply. The run directory gets
-config.toml, log.jsonl, TensorBoard events (curves, histograms of the latent weights, the configuration as HPARAMS),
-initial.safetensors (the initial signs), last.pt, previous.pt and best.pt. Ctrl-C saves a checkpoint; --resume
-continues from it.
+RECIPE is the name of a bundled recipe (`rbnn recipes`), a TOML file, or a run directory. Flags override the recipe.
+Without a recipe the defaults below apply.
+
+The run directory gets config.toml, log.jsonl, TensorBoard events (curves, histograms of the latent weights, the
+configuration as HPARAMS), initial.safetensors (the initial signs), last.pt, previous.pt and best.pt. Ctrl-C saves a
+checkpoint, and --resume continues from it.
 
 Examples: rbnn train digits
-          rbnn train cifar10-resnet20-bireal-rbnn-cpu --data-dir data --out runs/first
+          rbnn train cifar10-resnet20-bireal-rbnn-cpu --out runs/first
           rbnn train runs/first --resume
-          rbnn train --start-from resnet20-bireal-cifar10 --data image-folder --data-dir mine --epochs 10 --lr 0.01
+          rbnn train --start-from resnet20-bireal-cifar10 \\
+                     --data image-folder --data-dir mine --epochs 10 --lr 0.01
           rbnn train digits --method rbnn --options rotation=layer alpha=none
           rbnn train digits --import balanced.py --method balanced"""
 
