@@ -51,6 +51,22 @@ def test_no_room_for_tensorboard_is_one_sentence(tmp_path: Path, rbnn: Rbnn, mon
     assert (said.code, said.err) == (2, f"rbnn: cannot access {out}: No space left on device\n")
 
 
+@pytest.mark.parametrize(("more", "explained"), [
+    ([], True),
+    (["--options", "rotation=none", "alpha=none"], False),
+    (["--method", "xnor-net"], False),
+])  # fmt: skip
+def test_flips_of_the_first_rotation_are_explained(
+    more: list[str], explained: bool, tmp_path: Path, rbnn: Rbnn
+) -> None:
+    words = "train", "digits", "--epochs", "1", "--limit", "64", "--threads", "1", "--out", tmp_path / "run"
+    said = rbnn(*words, *more)
+    assert said.code == 0
+    assert ("About 50 % of flips from the start are normal" in said.out) is explained
+    mean = next(line for line in said.out.splitlines() if "mean" in line).split("│")
+    assert (abs(float(mean[-3]) - 50) < 10) is explained
+
+
 def test_names_that_are_not_unicode(run_directory: Path, tmp_path: Path, rbnn: Rbnn) -> None:
     """A file name is bytes; the report shows ? for bytes that cannot be decoded."""
     odd, packed = tmp_path / "run-\udcff", tmp_path / "net-\udcfe.rbnn"

@@ -51,6 +51,10 @@ COLUMNS = {
     "epoch_flips": ("in last epoch %", 100, 1),
 }
 """Columns of the table of binary layers, by measure: heading, factor, digits."""
+ROTATED_AWAY = (
+    "About 50 % of flips from the start are normal: the first rotation of RBNN, before training, flips half of the "
+    "signs. The last column shows how many changed in the last epoch."
+)
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 FIRST = os.environ.get("RANK", "0") == "0"
@@ -171,6 +175,8 @@ def report(config: TrainConfig, result: Result) -> None:
                 table.add_section()
             table.add_row(name, *(_cell(measures.get(key), *COLUMNS[key][1:]) for key in shown))
         console.print(table)
+        if _rotated_away(config, mean_measures(layers)):
+            console.print(ROTATED_AWAY, highlight=False)
         console.print(against_paper(config.method, config.options), highlight=False, soft_wrap=True)
     last = result.last
     if config.validation:
@@ -188,6 +194,12 @@ def report(config: TrainConfig, result: Result) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _rotated_away(config: TrainConfig, means: dict[str, float]) -> bool:
+    """Whether the first rotation explains the flips.  A run that continues a trained RBNN flips few signs."""
+    rotates = config.method == "rbnn" and config.options.get("rotation") != "none"
+    return rotates and abs(means["flips"] - 0.5) < 0.1
 
 
 def _top5(result: Result, value: float) -> str:
