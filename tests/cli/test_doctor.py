@@ -52,7 +52,7 @@ def test_what_is_missing_is_said_with_what_it_is_for(rbnn: Rbnn, monkeypatch: py
 
     monkeypatch.setattr(metadata, "version", version)
     answer = rbnn("doctor")
-    assert "To compare with other engines: bench: pip install 'rbnn[bench]' (onnxruntime is missing" in answer.out
+    assert "To compare with other engines (bench): pip install 'rbnn[bench]' (onnxruntime is missing" in answer.out
     assert "To train, export and report: pip install 'rbnn[train]' (torch is older than 2.4)" in answer.out
     assert "To run packed networks" not in answer.out
     found = json.loads(rbnn("doctor", "--json").out)

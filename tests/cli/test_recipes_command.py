@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from answers import Rbnn
 
 from rbnn.cli.recipes import paragraphs
@@ -55,3 +56,17 @@ def test_one_is_shown_as_it_is_written(rbnn: Rbnn) -> None:
     answer = rbnn("recipes", "digit")
     assert answer.code == 2
     assert answer.err.startswith("rbnn: unknown recipe 'digit': did you mean 'digits'?")
+
+
+def test_at_80_columns_no_word_is_broken(rbnn: Rbnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network and the method are in the name, so their column is left out."""
+    rows = json.loads(rbnn("recipes", "--json").out)
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = rbnn("recipes").out
+    assert max(map(len, narrow.splitlines())) <= 80
+    words = {word for line in narrow.splitlines() if line.startswith("│") for word in re.split(r"[\s│]+", line)}
+    assert words <= {word for row in rows for key in ("name", "result") for word in row[key].split()} | {
+        str(row["epochs"]) for row in rows
+    } | {""}
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "resnet20-bireal, rbnn, cifar10" in rbnn("recipes").out

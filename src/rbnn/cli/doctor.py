@@ -13,10 +13,10 @@ from typing import Any
 from rbnn.errors import RbnnError
 
 PURPOSES = {
-    "": "run packed networks: predict, eval, info",
+    "": "run packed networks (predict, eval, info)",
     "train": "train, export and report",
-    "onnx": "write ONNX files: export --onnx",
-    "bench": "compare with other engines: bench",
+    "onnx": "write ONNX files (export --onnx)",
+    "bench": "compare with other engines (bench)",
     "examples": "run the examples with other training loops",
 }
 """What the packages of each extra are for; "" stands for those that every installation has."""
@@ -175,8 +175,9 @@ def _print(found: dict[str, Any]) -> None:
     }
     for name, value in found["variables"].items():
         facts[name] = value
+    widest = max(map(len, facts))
     for name, value in facts.items():
-        console.print(f"{name:<10} {escape(value)}")
+        console.print(f"{name:<{widest}}  {escape(value)}")
     sets = Table("instruction set", "this machine", "outputs")
     for each in found["kernels"]:
         chosen = ", chosen" if each["name"] == found["chosen"] else ""

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import tyro
 
+WIDE = 115
+"""The narrowest terminal with room for all columns."""
+
 
 @dataclass(frozen=True)
 class Recipes:
@@ -70,16 +73,21 @@ def _list(rows: list[dict[str, str | int]]) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
+    console = Console()
+    heads = ["network, method, data", "epochs", "known result"]
+    if console.width < WIDE:
+        heads = heads[1:]  # the names say the same
     table = Table(Column("recipe", no_wrap=True, min_width=max(len(str(row["name"])) for row in rows)))
-    for head in ("network, method, data", "epochs", "known result"):
+    for head in heads:
         table.add_column(head, overflow="fold")
     for row in rows:
         what = f"{row['model']}, {row['method']}, {row['data']}"
-        table.add_row(str(row["name"]), what, str(row["epochs"]), str(row["result"]).partition(" (")[0])
-    console = Console()
+        cells = what, str(row["epochs"]), str(row["result"]).partition(" (")[0]
+        table.add_row(str(row["name"]), *cells[-len(heads) :])
     console.print(table)
     console.print(
-        "Recipes whose names end in -cpu are short runs for a CPU. The other cifar10 and imagenet recipes are rows of "
-        "the paper's tables, with its epochs. `rbnn recipes NAME` prints a recipe with the reasons for its values.",
+        "Names are DATA-NETWORK-METHOD. Recipes whose names end in -cpu are short runs for a CPU. The other cifar10 and "
+        "imagenet recipes are rows of the paper's tables, with its epochs. `rbnn recipes NAME` prints a recipe with the "
+        "reasons for its values.",
         highlight=False,
     )
