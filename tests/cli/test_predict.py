@@ -292,3 +292,10 @@ def test_neither_needs_torch(words: list[str], place: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", WITHOUT_TORCH, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_digits_need_scikit_learn(place: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_TORCH, "eval", "resnet20-bireal-digits"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "rbnn: digits needs scikit-learn, which is not installed: pip install scikit-learn\n"
