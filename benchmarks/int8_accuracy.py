@@ -1,4 +1,4 @@
-"""Measure the accuracy of a float network before and after its quantisation to int8, in ONNX Runtime.
+"""Measure the accuracy and the size of a float network before and after quantisation to int8, in ONNX Runtime.
 
     rbnn train cifar10-resnet20-bireal-float-cpu --out runs/float --data-dir data
     python benchmarks/int8_accuracy.py runs/float/last.pt --data cifar10 --data-dir data
@@ -39,7 +39,7 @@ def accuracy(model: bytes, tests: ImageSet, mean: tuple[float, ...], std: tuple[
 
 
 def main(net: tyro.conf.Positional[Path], data: str, data_dir: Path = Path("data"), calibration: int = 1000) -> None:
-    """Print both accuracies, in percent, as JSON.
+    """Print both accuracies, in percent, and the bytes of both ONNX models as JSON.
 
     Args:
         net: A run directory, its best epoch, or a checkpoint such as RUN/last.pt.
@@ -53,8 +53,12 @@ def main(net: tyro.conf.Positional[Path], data: str, data_dir: Path = Path("data
     whole = to_onnx(graph, engine_order=False).model.SerializeToString()
     some = np.random.default_rng(0).permutation(len(train))[:calibration]
     ranges = (normalise(train.images[each], mean, std) for each in np.split(some, range(BATCH, calibration, BATCH)))
-    found = {"float32": accuracy(whole, tests, mean, std), "int8": accuracy(quantized(whole, ranges), tests, mean, std)}
-    print(json.dumps({numbers: round(value, 2) for numbers, value in found.items()}))
+    models = {"float32": whole, "int8": quantized(whole, ranges)}
+    found = {
+        numbers: {"top1": round(accuracy(model, tests, mean, std), 2), "bytes": len(model)}
+        for numbers, model in models.items()
+    }
+    print(json.dumps(found))
 
 
 def _load(name: str, directory: Path, split: data.Split) -> ImageSet:
