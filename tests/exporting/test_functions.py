@@ -207,6 +207,30 @@ def test_maxima_are_put_back_where_they_were(tmp_path: Path, levels: int) -> Non
     check(pooled, tmp_path / "net.rbnn")
 
 
+@pytest.mark.parametrize("levels", [0, 3])
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [
+    (3, 2, 1), (2, 2, 0), (2, 1, 0), (3, 1, 1), ((3, 2), (2, 3), (1, 0)), (4, 3, 2), (1, 2, 0),
+])  # fmt: skip
+def test_maxima_of_windows_that_overlap_or_leave_gaps(
+    tmp_path: Path, levels: int, kernel: Any, stride: Any, padding: Any
+) -> None:
+    """A pixel that several windows chose gets the value of the last one; a ReLU makes many of them equal."""
+
+    def pooled(x: Tensor) -> Tensor:
+        x = F.hardtanh(x * 1e9, 0, levels) if levels else F.relu(x)
+        small, places = F.max_pool2d(x, kernel, stride, padding, return_indices=True)
+        high, wide = small.shape[2:]
+        values = torch.linspace(1, 2, high * wide).view(high, wide)  # a different one for each window
+        return F.max_unpool2d(small.flip(1) + values, places, kernel, stride, padding, x.shape[2:])
+
+    check(pooled, tmp_path / "net.rbnn")
+
+
+def test_maxima_of_another_size_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="as many pixels as the input of its max pool"):
+        check(lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 3), tmp_path / "net.rbnn")
+
+
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_attention_of_torch(tmp_path: Path, batch_first: bool) -> None:
     attention = nn.MultiheadAttention(12, 3, batch_first=batch_first).eval()

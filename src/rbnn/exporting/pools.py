@@ -8,17 +8,20 @@ from torch import Tensor
 
 from rbnn.exporting.activations import power
 from rbnn.exporting.handlers import both_sides
-from rbnn.exporting.traced_call import Call, Place, pair
+from rbnn.exporting.traced_call import Call, Place
 
 
 @dataclass(frozen=True)
 class Maxima:
-    """The places of the maxima of a pool with windows that do not overlap."""
+    """The places of the maxima of a pool."""
 
     x: Place
     largest: str
     """The buffer of the maxima."""
     kernel: list[int]
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
 
 
 def max_pool(
@@ -36,7 +39,7 @@ def max_pool(
     if isinstance(call.result, Tensor):
         return call.write("max_pool", {"x": x.buffer}, attributes=attributes)
     largest = call.write("max_pool", {"x": x.buffer}, attributes=attributes, value=call.result[0])
-    return [largest, Maxima(x, largest, pair(kernel_size))]
+    return [largest, Maxima(x, largest, *(attributes[each] for each in ("kernel", "stride", "padding", "dilation")))]
 
 
 def avg_pool(
