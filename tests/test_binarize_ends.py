@@ -121,3 +121,25 @@ def test_a_keep_without_the_heads_is_warned_of() -> None:
 def test_an_empty_keep_and_a_single_binary_layer_are_deliberate() -> None:
     assert rbnn.binarize_(classifier(nn.BatchNorm1d(32)), keep=[]).warnings == []
     assert rbnn.binarize_(classifier(nn.BatchNorm1d(32)), keep=["0.*", "3"]).warnings == []
+
+
+class Reads(nn.Module):
+    """The weight of one layer is read without a call, that of another in both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(8, 16)
+        self.called, self.read, self.both = (nn.Linear(16, 16) for _ in range(3))
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.linear(self.called(self.stem(x)).tanh(), self.read.weight, self.read.bias).tanh()
+        made: Tensor = self.head(self.both(x).tanh() + F.linear(x, self.both.weight))
+        return made
+
+
+def test_a_layer_that_is_never_called_stays_float() -> None:
+    report = rbnn.binarize_(Reads())
+    assert report.changed == ["called", "both"]
+    assert report.kept["read"] == "the forward reads its weight without calling it"
+    assert rbnn.binarize_(Reads(), keep=[]).changed == ["stem", "called", "both", "head"]

@@ -24,6 +24,8 @@ FEWEST_CHANNELS = 8
 OWN_FORWARD = "has its own forward"
 """Why a subclass stays float, unless its forward only pads: what it does with the weight is unknown."""
 
+UNCALLED = "the forward reads its weight without calling it"
+
 Layer: TypeAlias = nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | nn.Linear
 
 _BINARY: dict[type[Layer], type[BinaryLayer]] = {
@@ -82,7 +84,8 @@ def binarize_(
               convolution and the last linear layer stay float.  Without linear layers it is the last convolution,
               without convolutions the first linear layer.  In a network with several outputs every layer that feeds
               one stays float, if the forward can be traced.  Depthwise and narrow convolutions always stay float, and
-              so do layers whose class has its own forward, unless it only pads with zeros.
+              so do layers whose class has its own forward, unless it only pads with zeros, and layers that are never
+              called, because the forward reads their weight itself.
     relu      what happens to a ReLU that feeds a binary layer: ``keep`` it, replace it with ``hardtanh`` wherever it is
               used, or keep it and ``warn`` if the method does not centre its inputs
     options   options of the method
@@ -92,6 +95,8 @@ def binarize_(
     check_method(method, options)
     layers = _float_layers(model)
     near, untraced = _neighbours(model)
+    if near is not None:
+        layers |= {name: (layers[name][0], layers[name][1] or UNCALLED) for name in near.only_read(layers)}
     first, last = _ends(layers)
     if near is not None:
         last = {name: "feeds an output" for name in near.before_outputs() if name in layers} | last

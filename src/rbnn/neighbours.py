@@ -112,6 +112,12 @@ class Neighbours:
         found = {str(node.target): set(self._reached(node, set())) for node in self._calls(layers)}
         return [name for name, reached in found.items() if reached == {"layer"}]
 
+    def only_read(self, layers: Collection[str]) -> list[str]:
+        """The layers whose weight the forward reads, as in ``F.linear(x, self.layer.weight)``, and that it never
+        calls."""
+        read = {str(node.target) for node in self.graph.nodes if node.op == "get_attr"}
+        return [name for name in layers if f"{name}.weight" in read and not self._calls([name])]
+
     def before_outputs(self) -> list[str]:
         """The layers that feed the outputs of a model with several, through nothing but shape changes, activations and
         resizing.  None for a single output."""

@@ -133,6 +133,11 @@ PRODUCTS: dict[str, Function] = {
     "gates": lambda x: torch.einsum("bchw,bc->bchw", x, x.mean((2, 3))),
     "a constant for all": lambda x: x.flatten(2).bmm(torch.eye(HEIGHT * WIDTH).mul(2).repeat(len(x), 1, 1)),
     "a constant on the left": lambda x: torch.ones(1, 12, 3, HEIGHT) @ x,
+    "a constant matrix on the left": lambda x: torch.ones(3, HEIGHT).tril() @ x,
+    "a constant for each head": lambda x: x.flatten(2).mT[:, None] @ torch.linspace(-1, 1, 120).view(5, 12, 2),
+    "a vector": lambda x: x @ torch.linspace(-1, 1, WIDTH),
+    "one head for all": lambda x: x[:, :4] @ x[:, 5:6].mT,
+    "one of many heads": lambda x: x.view(len(x), 3, 4, HEIGHT, -1) @ x.view(len(x), 3, 4, HEIGHT, -1)[:, :, :1].mT,
     "many heads": lambda x: x.view(len(x), 3, 4, HEIGHT, WIDTH) @ x.view(len(x), 3, 4, WIDTH, HEIGHT),
 }  # fmt: skip
 

@@ -137,6 +137,26 @@ def test_what_cannot_be_packed_is_named(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+class Pose(nn.Module):
+    def __init__(self, decoder: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.maps, self.decoder = nn.Conv2d(3, 4, 3), Does(decoder)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.decoder(self.maps(x))
+
+
+@pytest.mark.parametrize("decoder", [
+    lambda x: x[:, :, : int(x.max())], lambda x: x.flatten(1).topk(3)[0], lambda x: x.flatten(1).argmax(1)
+])  # fmt: skip
+def test_a_decoder_at_the_end_can_be_left_out(tmp_path: Path, decoder: Callable[[Tensor], Any]) -> None:
+    model = Pose(decoder)
+    with pytest.raises(ExportError, match=r"put nn.Identity\(\) in place of 'decoder' .*apply that module to the out"):
+        rbnn.export(model, tmp_path / "net.rbnn", images())
+    model.decoder = nn.Identity()
+    rbnn.export(model, tmp_path / "net.rbnn", images())
+
+
 def test_a_network_without_any_operation(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="nothing to pack"):
         rbnn.export(nn.Identity(), tmp_path / "net.rbnn", images())

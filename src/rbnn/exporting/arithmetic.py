@@ -1,5 +1,6 @@
 """Sums, products and quotients: handlers like those of ``rbnn.exporting.handlers``."""
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -83,23 +84,22 @@ def _bound(call: Call, kind: str, a: Any, b: Any) -> str:
 
 
 def matmul(call: Call, a: Any, b: Any) -> str:
-    """A product of two matrices that depend on the input, or with a constant matrix on the right."""
-    if isinstance(a, Place) and isinstance(b, Tensor) and b.dim() == 2:
-        return linear(call, a, b.t())
-    if isinstance(a, Place) and isinstance(b, Tensor) and b.dim() == a.value.dim():
-        b = placed_constant(call, b.expand(len(call.result), *b.shape[1:]), ".constant")
-    elif isinstance(b, Place) and isinstance(a, Tensor) and a.dim() == b.value.dim():
-        a = placed_constant(call, a.expand(len(call.result), *a.shape[1:]), ".constant")
-    if not isinstance(a, Place) or not isinstance(b, Place) or a.value.dim() != b.value.dim():
+    """A product of two matrices that depend on the input, or of one and a constant."""
+    if isinstance(a, Place) and isinstance(b, Tensor) and b.dim() < 3:
+        if b.dim() == 2:
+            return linear(call, a, b.t())
+        column = call.result.unsqueeze(-1)
+        made = linear(replace(call, result=column, name=f"{call.name}.column"), a, b[None])
+        return reshaped(call, Place(made, column), call.result)
+    a, b = (_matrix(call, each, call.result.dim()) for each in (a, b))
+    dims = call.result.dim()
+    if dims < 3 or not a.value.dim() == b.value.dim() == dims:
         raise call.fail(
-            "both matrices must depend on the input, or the right one must be a constant with two dimensions"
+            "matrices must be (N, rows, columns) or (N, heads, rows, columns), with as many dimensions on both sides"
         )
-    if a.value.dim() == 4 and a.value.shape[1] == b.value.shape[1]:
+    a, b = (_with_leading(call, each, call.result, f".{side}") for each, side in ((a, "left"), (b, "right")))
+    if dims == 4:
         return call.write("matmul", {"a": a.buffer, "b": b.buffer})
-    if a.value.dim() < 3 or a.value.shape[1:-2] != b.value.shape[1:-2]:
-        raise call.fail(
-            "matrices must be (N, rows, columns) or (N, heads, rows, columns), with as many heads on both sides"
-        )
 
     def of_heads(value: Tensor) -> Tensor:
         return value.reshape(len(value), -1, *value.shape[-2:])
@@ -108,6 +108,22 @@ def matmul(call: Call, a: Any, b: Any) -> str:
     product = of_heads(call.result)
     made = call.write("matmul", {"a": left, "b": right}, value=product, part=".product")
     return reshaped(call, Place(made, product), call.result)
+
+
+def _matrix(call: Call, matrix: Any, dims: int) -> Place:
+    """One side of a product; a constant is the same for each image."""
+    if isinstance(matrix, Place):
+        return matrix
+    full = matrix.reshape(*[1] * (dims - matrix.dim()), *matrix.shape)
+    return placed_constant(call, full.expand(len(call.result), *full.shape[1:]), ".constant")
+
+
+def _with_leading(call: Call, x: Place, product: Tensor, part: str) -> Place:
+    """x with the heads, and all dimensions before rows and columns, of the product."""
+    for dim in range(1, product.dim() - 2):
+        if x.value.shape[dim] < product.shape[dim]:
+            x = _repeated(call, x, dim, product.shape[dim], f"{part}.heads")
+    return x
 
 
 def softsign(call: Call, x: Place) -> str:

@@ -16,7 +16,7 @@ from rbnn.exporting.draft import Draft, picture_shape
 from rbnn.exporting.pools import Maxima
 from rbnn.exporting.reductions import INDICES
 from rbnn.exporting.shapes import made_whole
-from rbnn.exporting.trace import Step, Traced, Value, replaced, values_in
+from rbnn.exporting.trace import Step, Traced, Value, last_child, replaced, values_in
 from rbnn.exporting.traced_call import Call, Handler, Place
 from rbnn.nn import BinaryLayer, BinaryLinear
 from rbnn.packed.graph import Answer, answer_buffers, unused
@@ -38,6 +38,13 @@ OTHERWISE = "export the network up to here and compute the rest from its outputs
 """The alternative to all others."""
 
 
+def _way_out(step: Step, last: str) -> str:
+    """``last`` is the model's last module.  Without it, the network ends there."""
+    if step.where == last != "":
+        return f"put nn.Identity() in place of {last!r} for the export and apply that module to the outputs"
+    return INSTEAD.get(called(step.target), OTHERWISE)
+
+
 def lower(traced: Traced) -> Draft:
     """The network as operations, one or several for each call, without fusion."""
     names_of_inputs = traced.names or ["image"]
@@ -51,9 +58,10 @@ def lower(traced: Traced) -> Draft:
     layouts: dict[Value, Layout] = {}
     known: Known = {}
     names: set[str] = set()
+    last = last_child(traced.model)
     for step in traced.steps:
         call = _call(draft, step, names)
-        made = _lowered(call, step, places, layouts, known)
+        made = _lowered(call, step, places, layouts, known, last)
         values = values_in(step.result)
         places |= dict(zip(values, [made] if isinstance(made, str) else made, strict=True))
         if any(len(value.tensor) != len(traced.images[0].tensor) for value in values if value not in layouts):
@@ -62,7 +70,7 @@ def lower(traced: Traced) -> Draft:
     return draft
 
 
-def _lowered(call: Call, step: Step, places: Places, layouts: dict[Value, Layout], known: Known) -> Any:
+def _lowered(call: Call, step: Step, places: Places, layouts: dict[Value, Layout], known: Known, last: str) -> Any:
     """The buffers of the results of a step; ``layouts`` gets the layouts of results that do not begin with the
     batch."""
     for value in values_in(step.result):
@@ -89,8 +97,7 @@ def _lowered(call: Call, step: Step, places: Places, layouts: dict[Value, Layout
     if isinstance(step.target, BinaryLayer):
         return binary_layer(call, args[0], step.target, known)
     if handler is None:
-        way_out = INSTEAD.get(called(step.target), OTHERWISE)
-        raise call.fail(f"the packed format has no such operation: {way_out}")
+        raise call.fail(f"the packed format has no such operation: {_way_out(step, last)}")
     kwargs = kwargs | _of_module(step, handler)
     try:
         bound = signature(handler).bind(call, *args, **kwargs)

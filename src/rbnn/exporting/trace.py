@@ -172,8 +172,15 @@ def _results_kept_in(model: nn.Module) -> dict[int, Any]:
     return found
 
 
+def last_child(model: nn.Module) -> str:
+    """The name of the last of several modules, which may be a decoder of the model's outputs; empty if there is
+    none."""
+    names = [name for name, _ in model.named_children()]
+    return names[-1] if len(names) > 1 else ""
+
+
 def _record(model: nn.Module, examples: Examples, unprepared: Any) -> Traced:
-    recorder = _Recorder()
+    recorder = _Recorder(last_child(model))
     images = [recorder.made(each) for each in examples.tensors]
     try:
         with _modules_tell(model, recorder), recorder:
@@ -189,8 +196,9 @@ def _record(model: nn.Module, examples: Examples, unprepared: Any) -> Traced:
 class _Recorder(TorchFunctionMode):
     """Receives every call of a torch function.  Modules that are one call report themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: str) -> None:
         super().__init__()
+        self.last = last
         self.steps: list[Step] = []
         self.refusal: ExportError | None = None
         self.within: list[str] = [""]
@@ -273,9 +281,12 @@ class _Recorder(TorchFunctionMode):
         return self.refusal
 
     def _refuse(self, target: Any, where: str) -> ExportError:
+        way_out = "move this code out of the model and apply it to its outputs"
+        if where and where == self.last:
+            way_out = f"put nn.Identity() in place of {where!r} and apply that module to the outputs"
         self.refusal = ExportError(
             f"{_line()}, in {where or 'the model'!r}, depends on the values of the input ({called(target)}), but a "
-            "packed network cannot branch on values; move this code out of the model and apply it to its outputs"
+            f"packed network cannot branch on values; {way_out}"
         )
         return self.refusal
 
