@@ -33,7 +33,7 @@ class RbnnError(Exception):
 class UnknownName(RbnnError):
     """No such model, method, data set or field."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
         # Names from a file may have any length.
         written, name = quoted(name), name[:LONGEST_QUOTE]
         known = sorted(shorten(each, LONGEST_QUOTE) for each in known)
@@ -41,7 +41,9 @@ class UnknownName(RbnnError):
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         listed = known if len(known) <= MOST_LISTED else get_close_matches(name, known, n=4, cutoff=0.0)
         others = f" and {len(known) - len(listed)} others" if len(listed) < len(known) else ""
-        super().__init__(f"unknown {kind} {written}: {hint}available: {', '.join(listed)}{others}")
+        super().__init__(
+            f"unknown {kind} {written}{where and f' {where}'}: {hint}available: {', '.join(listed)}{others}"
+        )
 
 
 class ConfigError(RbnnError):

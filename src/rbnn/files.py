@@ -44,7 +44,9 @@ def check_place(path: Path) -> None:
     try:
         temporary.touch()
     except OSError as reason:
-        raise OSError(reason.errno, reason.strerror, str(path)) from None
+        parent = path.absolute().parent
+        why = reason.strerror if parent.exists() else f"the directory {path.parent} does not exist"
+        raise OSError(reason.errno, why, str(path)) from None
     temporary.unlink(missing_ok=True)
 
 

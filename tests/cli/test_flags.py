@@ -71,8 +71,21 @@ def test_a_bad_flag_is_one_sentence(words: list[str], says: str, capsys: pytest.
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_missing_argument_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval"]) == 2
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["eval"], "the argument NET is missing: `rbnn eval --help` explains the options"),
+        (["completion"], "the argument {bash,zsh,fish} is missing: `rbnn completion --help` explains the options"),
+        (["reproduce"], "the argument TABLE is missing: `rbnn reproduce --help` explains the options"),
+        (["import", "x"], "the argument -o is missing: `rbnn import --help` explains the options"),
+        (["export", "x", "--stem", "int4"], "--stem takes one of 'float32', 'int8', got 'int4': `rbnn export --help`"),
+        (["completion", "tcsh"], "shell takes one of 'bash', 'zsh', 'fish', got 'tcsh': `rbnn completion --help`"),
+    ],
+)
+def test_a_missing_argument_or_a_bad_choice_is_one_sentence(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
     said = capsys.readouterr().err
-    assert said.startswith("rbnn: an argument is missing (Run directory (its best epoch), checkpoint, packed file")
+    assert said.startswith(f"rbnn: {says}")
     assert said.count("\n") == 1

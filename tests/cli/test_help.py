@@ -142,3 +142,7 @@ def test_the_overview_does_not_wait_for_the_parser() -> None:
     code = "import sys; from rbnn.cli import main; main(['--help']); sys.exit('tyro' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=os.environ, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_word_help_is_help(rbnn: Rbnn) -> None:
+    assert rbnn("help") == rbnn("--help")

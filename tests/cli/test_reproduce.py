@@ -180,9 +180,9 @@ def test_threads_are_divided(rbnn: Rbnn, tmp_path: Path, monkeypatch: pytest.Mon
     ("words", "says"),
     [
         (["ablations"], "unknown table 'ablations': did you mean 'ablation'?"),
-        (["ablation", "--rows", "B+A"], "unknown row of table 'ablation' 'B+A'"),
+        (["ablation", "--rows", "B+A"], "unknown row 'B+A' of table 'ablation'"),
         (["ablation", "--options", "rotation=none"], "would turn a row into another row"),
-        (["ablation", "--options", "cycle=3"], "unknown option of method 'rbnn' 'cycle': did you mean 'cycles'?"),
+        (["ablation", "--options", "cycle=3"], "unknown option 'cycle' of method 'rbnn': did you mean 'cycles'?"),
         (["ablation", "--seeds", "1", "1"], "--seeds must be one or more different numbers, got 1 1"),
         (["ablation", "--seeds", "-1"], "seed must be 0 or more"),
         (["ablation", "--jobs", "0"], "--jobs and --threads must be at least 1"),

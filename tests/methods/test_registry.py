@@ -57,7 +57,7 @@ def test_names() -> None:
         ("rbnn", {"rotation": None}, ConfigError, "must be of type str"),
         ("rbnn", {"beta_start": "π"}, ConfigError, "must be of type float"),
         ("rbnn", {"beta_start": False}, ConfigError, "must be of type float"),
-        ("xnor-net", {"cycles": 3}, UnknownName, "option of method 'xnor-net'"),
+        ("xnor-net", {"cycles": 3}, UnknownName, "option 'cycles' of method 'xnor-net'"),
         ("dsq", {"cycles": 3}, ConfigError, "has no options"),
         ("float", {"cycles": 3}, ConfigError, "has no options"),
     ],

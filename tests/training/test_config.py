@@ -98,7 +98,7 @@ def test_keys_that_are_left_out_have_their_defaults(tmp_path: Path) -> None:
     ("key", "nearest"), [("epoch", "epochs"), ("batchsize", "batch_size"), ("learning_decay", "decay"), ("Lr", "lr")]
 )
 def test_unknown_key_names_the_nearest(key: str, nearest: str) -> None:
-    with pytest.raises(UnknownName, match=f"'{key}': did you mean '\\w*{nearest}'"):
+    with pytest.raises(UnknownName, match=f"'{key}' in recipe: did you mean '\\w*{nearest}'"):
         from_table({key: 1})
 
 

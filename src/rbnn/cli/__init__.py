@@ -159,7 +159,7 @@ def _dispatch(words: list[str]) -> int:
     if not words:
         print(_first_steps())
         return 0
-    if words[0] in ("-h", "--help"):
+    if words[0] in ("-h", "--help") or words == ["help"]:
         print(_usage())
         return 0
     if words[0] == "--version":

@@ -2,7 +2,7 @@
 
 import io
 import re
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
 from typing import Any, TypeVar
 
 import tyro
@@ -16,19 +16,29 @@ Options = TypeVar("Options")
 
 def parse_flags(options: type[Options], words: list[str], **settings: Any) -> Options:
     """``options``, a dataclass, from the words of a command line.  ``settings`` are arguments of ``tyro.cli``."""
-    said, shown = io.StringIO(), Shown()
+    shown = Shown()
     help_wanted = bool({"-h", "--help"} & set(words))
     if help_wanted:
         settings["description"] = wrapped(settings.get("description") or options.__doc__ or "", MARGIN)
+    plain = explained(options) if help_wanted else nullcontext()
     try:
-        with explained(options) if help_wanted else nullcontext(), redirect_stdout(shown), redirect_stderr(said):
+        with plain, redirect_stdout(shown), redirect_stderr(io.StringIO()):
             parsed: Options = tyro.cli(options, args=words, **settings)
     except SystemExit as end:
         if not end.code:
             print(tidied(shown.getvalue()), end="")
             raise
-        raise ConfigError(_sentence(said.getvalue(), settings["prog"].partition(" [")[0])) from None
+        complaint = _complaint(options, words, settings)
+        raise ConfigError(_sentence(complaint, settings["prog"].partition(" [")[0])) from None
     return parsed
+
+
+def _complaint(options: type, words: list[str], settings: dict[str, Any]) -> str:
+    """What tyro says about wrong words, with plain names of values."""
+    said = io.StringIO()
+    with explained(options), redirect_stderr(said), suppress(SystemExit):
+        tyro.cli(options, args=words, **settings)
+    return said.getvalue()
 
 
 def _sentence(box: str, command: str) -> str:
@@ -36,7 +46,9 @@ def _sentence(box: str, command: str) -> str:
     plain_box = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip("│| ") for line in plain_box.splitlines() if line[:1] not in "╭╰+"]
     text = " ".join(line for line in lines if line.strip("─-"))
-    text = re.sub(r"^[A-Z][a-z ]+ (?=Error parsing |Unrecognized options: |Missing )", "", text)  # the box's title
+    text = re.sub(
+        r"^[A-Z][a-z ]+ (?=Error parsing |Unrecognized options: |Missing |invalid choice )", "", text
+    )  # the box's title
     text, _, _ = text.partition(" For full helptext")
     text, _, near = text.partition(" Perhaps you meant: ")
     text, _, _ = text.partition(" Argument helptext:")
@@ -58,6 +70,7 @@ _PLAIN = {
     r"^Error parsing (\S+): ": r"\1: ",
     r"^Unrecognized options: ([^,]*).*": r"unknown option \1",
     r"^Missing value for argument '(\S+)'.*": r"\1 needs a value",
-    r"^Missing from rbnn \w+: \S+ (.*?)\.? \(required\).*": r"an argument is missing (\1)",
+    r"^Missing from rbnn \w+: (\{.*?\}|[^\s,]+).* \(required\).*": r"the argument \1 is missing",
+    r"^invalid choice (.*) for argument '(\S+)'\. Expected one of \((.*)\)\.$": r"\2 takes one of \3, got \1",
 }
 """What tyro says, and the same in our words."""

@@ -87,7 +87,7 @@ def _list(rows: list[dict[str, str | int]]) -> None:
     console.print(table)
     console.print(
         "Names are DATA-NETWORK-METHOD. Recipes whose names end in -cpu are short runs for a CPU. The other cifar10 "
-        "and imagenet recipes are rows of the paper's tables, with its epochs. `rbnn recipes NAME` prints a recipe with "
-        "the reasons for its values.",
+        "and imagenet recipes are rows of the paper's tables, with its epochs. `rbnn recipes NAME` prints a recipe "
+        "with the reasons for its values.",
         highlight=False,
     )

@@ -63,7 +63,7 @@ def import_checkpoint(path: Path, model: str = "", classes: tuple[str, ...] = ()
     """The network in a checkpoint of the authors.  ``model`` is our name for it, for a file that does not name it.
     ``classes`` are the names of its classes, if they are not CIFAR's.  Nothing in the file is executed."""
     if model and model not in RECIPES:
-        raise UnknownName("model of the authors' release", model, RECIPES)
+        raise UnknownName("model", model, RECIPES, "of the authors' release")
     state = checkpoint.read(path, foreign=True)
     theirs = _state_dict(path, state)
     name = model or _name(path, state, theirs)
@@ -120,7 +120,7 @@ def _name(path: Path, state: Any, weights: dict[str, Tensor]) -> str:
     if name is None:
         raise ConfigError(f"{path} does not name its network: add --model with one of {', '.join(RECIPES)}")
     if name not in known:
-        raise UnknownName(f"network in {path} (of the authors' release)", str(name), known)
+        raise UnknownName("network", str(name), known, f"in {path} (of the authors' release)")
     return known[name]
 
 

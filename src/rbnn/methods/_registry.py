@@ -52,7 +52,7 @@ def check_method(name: str, options: dict[str, Any] | None = None) -> None:
         raise ConfigError(f"method {name!r} has no options, got {', '.join(options)}; leave them out")
     for key, value in options.items():
         if key not in known:
-            raise UnknownName(f"option of method {name!r}", key, known)
+            raise UnknownName("option", key, known, f"of method {name!r}")
         expected = type(known[key])
         if not isinstance(value, (int, float) if expected is float else expected) or (
             isinstance(value, bool) != (expected is bool)

@@ -31,7 +31,7 @@ def read_table(path: Path) -> PaperTable:
     if found["warmup"] < 0:
         raise ConfigError(f"warmup in table {path} must be 0 or more, got {found['warmup']}")
     if found["data"] not in data.names():
-        raise UnknownName(f"data set in table {path}", found["data"], data.names())
+        raise UnknownName("data set", found["data"], data.names(), f"in table {path}")
     rows = [_row(row, f"row {number} of table {path}") for number, row in enumerate(found.pop("rows"), 1)]
     if not rows:
         raise ConfigError(f"table {path} has no rows: each row begins with [[rows]] and has {', '.join(NEEDED)}")
@@ -58,7 +58,7 @@ def _row(table: Any, where: str) -> Row:
                 f"{where} has no {key}: it needs {', '.join(NEEDED)}, and may have top1, top5 and options"
             )
     if row["model"] not in model_names():
-        raise UnknownName(f"model in {where}", row["model"], model_names())
+        raise UnknownName("model", row["model"], model_names(), f"in {where}")
     options = row.pop("options", {})
     check_method(row["method"], options)
     for key in ("top1", "top5"):

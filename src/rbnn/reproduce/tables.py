@@ -56,7 +56,7 @@ class PaperTable:
         known = {row.name: row for row in self.rows}
         for name in names:
             if name not in known:
-                raise UnknownName(f"row of table {self.name!r}", name, known)
+                raise UnknownName("row", name, known, f"of table {self.name!r}")
         return [row for row in self.rows if not names or row.name in names]
 
 

@@ -169,7 +169,7 @@ class TrainConfig:
         for name in CHOICES:
             known = get_args(TrainConfig.__annotations__[name])
             if getattr(self, name) not in known:
-                raise UnknownName(f"value of {name}", str(getattr(self, name)), known)
+                raise UnknownName("value", str(getattr(self, name)), known, f"of {name}")
         for name in PATHS:
             text = str(getattr(self, name))
             if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -257,7 +257,7 @@ def checked(table: dict[str, Any], known: dict[str, Any], where: str) -> dict[st
     found = {}
     for key, value in table.items():
         if key not in known:
-            raise UnknownName(f"key in {where}", key, known)
+            raise UnknownName("key", key, known, f"in {where}")
         expected = type(known[key])
         if type(value) is int and abs(value) >= BEYOND:
             raise ConfigError(f"{key} in {where} must be below 2^63, got {quoted(value)}")
