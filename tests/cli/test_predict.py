@@ -157,6 +157,12 @@ def test_a_table_names_the_likeliest(place: Path, rbnn: Rbnn) -> None:
     assert len(lines) == 5
 
 
+def test_one_class_for_each_picture_needs_no_rules_between_them(place: Path, rbnn: Rbnn) -> None:
+    paths = sorted((place / "image-folder" / "test").rglob("*.png"))[:3]
+    lines = [len(rbnn("predict", "net.rbnn", *paths, "--top", top).out.splitlines()) for top in ("1", "2")]
+    assert lines == [3 + 3 + 1, 3 + 2 * 3 + 2 + 1]
+
+
 def test_classes_without_names_have_numbers(place: Path, rbnn: Rbnn) -> None:
     graph = small_network()
     packfile.write(replace(graph, input=replace(graph.input, classes=())), place / "plain.rbnn")

@@ -131,5 +131,6 @@ def _print_classes(answers: list[dict[str, Any]]) -> None:
         for rank, found in enumerate(answer["top"]):
             words = ("" if rank else answer["image"]), found["class"]
             table.add_row(*(escape(visible(word)) for word in words), f"{100 * found['probability']:.1f} %")
-        table.add_section()
+        if len(answer["top"]) > 1:
+            table.add_section()
     Console(highlight=False).print(table)
