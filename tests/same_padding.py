@@ -51,6 +51,38 @@ class Standardised(nn.Conv2d):
         return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
+class Gained(nn.Conv2d):
+    """A standardised weight with a learned gain, as in networks without norms."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gain = nn.Parameter(torch.full((self.out_channels, 1, 1, 1), 0.7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        norm = F.batch_norm(self.weight.view(1, self.out_channels, -1), None, None, self.gain.view(-1), None, True)
+        return self._conv_forward(x, norm.view_as(self.weight), self.bias)
+
+
+class OfSigns(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight.sign() * self.weight.abs().mean((1, 2, 3), keepdim=True)
+        return F.conv2d(x, weight, self.bias, stride=self.stride, padding=self.padding)
+
+
+class Masked(nn.Conv2d):
+    """Sees only what is above and on the left."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.ones_like(self.weight).flatten(2).triu_().view_as(self.weight)
+        mask[:, :, 1:] = 0
+        return self._conv_forward(x, self.weight * mask, self.bias)
+
+
+class Flipped(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return self._conv_forward(x, -self.weight, self.bias)
+
+
 class Scaled(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         return 2 * super().forward(input)
@@ -79,5 +111,12 @@ PADDING: list[nn.Module] = [
 ]  # fmt: skip
 """These only pad and convolve."""
 
-MORE: list[nn.Module] = [kind(16, 12, 3, padding=1) for kind in (Standardised, Scaled, Reflecting, Activated, Failing)]
+MORE: list[nn.Module] = [kind(16, 12, 3, padding=1) for kind in (
+    Masked, Flipped, Scaled, Reflecting, Activated, Failing,
+)]  # fmt: skip
 """These also do something else, or cannot be called with random numbers."""
+
+WEIGHED: list[nn.Module] = [
+    Standardised(16, 12, 3, padding=1), Gained(16, 12, (3, 2), 2, groups=2), OfSigns(16, 12, 3, 2, bias=False),
+]  # fmt: skip
+"""These convolve with a weight that ascends with their own in each filter."""

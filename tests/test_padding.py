@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from same_padding import MORE, PADDING, Causal, SameByFunction, SameByModule, Standardised
+from same_padding import MORE, PADDING, WEIGHED, Causal, Masked, SameByFunction, SameByModule
 from torch import nn
 
 import rbnn
@@ -53,10 +53,21 @@ def test_a_forward_that_does_more_stays_float(layer: nn.Conv2d) -> None:
 
 
 def test_a_network_of_such_layers_says_so() -> None:
-    with pytest.raises(
-        NotBinary, match=r"1: Standardised has its own forward.* write nn.Conv2d and nn.Linear in place"
-    ):
-        rbnn.binarize_(nn.Sequential(nn.Conv2d(3, 16, 3), Standardised(16, 16, 3), nn.Linear(8, 2)))
+    with pytest.raises(NotBinary, match=r"1: Masked has its own forward.* write nn.Conv2d and nn.Linear in place"):
+        rbnn.binarize_(nn.Sequential(nn.Conv2d(3, 16, 3), Masked(16, 16, 3), nn.Linear(8, 2)))
+
+
+@pytest.mark.parametrize("layer", WEIGHED, ids=repr)
+def test_the_method_takes_the_place_of_a_standardised_weight(layer: nn.Conv2d) -> None:
+    model, x = nn.Sequential(copy.deepcopy(layer)).eval(), torch.randn(2, 16, 8, 9)
+    report = rbnn.binarize_(model, "bnn", keep=[])
+    assert report.changed == ["0"]
+    assert report.notes == [
+        f"{type(layer).__name__} computed another weight from its own, and the method takes the place of that: '0'"
+    ]
+    signs, w = (torch.where(each > 0, 1.0, -1.0) for each in (x, layer.weight))
+    wanted = F.conv2d(signs, w, layer.bias, layer.stride, layer.padding, groups=layer.groups)
+    torch.testing.assert_close(model(x), wanted)
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")

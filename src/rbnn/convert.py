@@ -15,14 +15,14 @@ from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import Method, check_method, create_method
 from rbnn.neighbours import Neighbours, Untraceable, keeping, missing_norms, named
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
-from rbnn.padding import only_pads
+from rbnn.padding import only_pads, only_weighs
 from rbnn.text import plural
 
 FEWEST_CHANNELS = 8
 """A convolution with fewer input channels per group stays float: its bits would not fill a byte."""
 
 OWN_FORWARD = "has its own forward"
-"""Why a subclass stays float, unless its forward only pads: what it does with the weight is unknown."""
+"""Why a subclass stays float, unless its forward only pads or standardises its weight."""
 
 UNCALLED = "the forward reads its weight without calling it"
 
@@ -84,8 +84,8 @@ def binarize_(
               convolution and the last linear layer stay float.  Without linear layers it is the last convolution,
               without convolutions the first linear layer.  In a network with several outputs every layer that feeds
               one stays float, if the forward can be traced.  Depthwise and narrow convolutions always stay float, and
-              so do layers whose class has its own forward, unless it only pads with zeros, and layers that are never
-              called, because the forward reads their weight itself.
+              so do layers whose class has its own forward, unless it only pads with zeros or computes a standardised or
+              scaled weight, and layers that are never called, because the forward reads their weight itself.
     relu      what happens to a ReLU that feeds a binary layer: ``keep`` it, replace it with ``hardtanh`` wherever it is
               used, or keep it and ``warn`` if the method does not centre its inputs
     options   options of the method
@@ -136,18 +136,28 @@ def binarize_(
         warnings.warn(said, stacklevel=2)
     for name, _ in replaced:
         chosen[name].origin = replace(chosen[name].origin, relu="hardtanh")  # type: ignore[type-var]
+    weighed: dict[str, list[str]] = {}
     for name, made in chosen.items():
         layer = layers[name][0]
         made.train(layer.training)
         if not layer.weight.requires_grad:
             made.requires_grad_(False)  # a frozen layer stays frozen
         if _own_forward(layer):
-            layer.pads_like = type(layer)  # type: ignore[assignment]
+            if only_weighs(layer, type(layer)):  # type: ignore[arg-type]
+                weighed.setdefault(type(layer).__name__, []).append(name)
+            else:
+                layer.pads_like = type(layer)  # type: ignore[assignment]
         layer.__class__ = _BINARY[_torch_class(layer)]  # type: ignore[assignment]
         layer.adopt(made)  # type: ignore[operator]
     for name in {name for _, name in replaced}:
         _replace(model, model.get_submodule(name))
+    report.notes += [_of_weights(kind, names) for kind, names in weighed.items()]
     return report
+
+
+def _of_weights(kind: str, layers: list[str]) -> str:
+    more = f" and {len(layers) - 1} more" * (len(layers) > 1)
+    return f"{kind} computed another weight from its own, and the method takes the place of that: {layers[0]!r}{more}"
 
 
 def _neighbours(model: nn.Module) -> tuple[Neighbours | None, str]:
@@ -201,8 +211,9 @@ def _obstacle(layer: Layer, parent: nn.Module) -> str | None:
             return f"narrow: {channels} input channels per group, fewer than {FEWEST_CHANNELS}"
         if isinstance(layer, nn.ConvTranspose2d) and layer.groups > 1:
             return f"transposed with {layer.groups} groups: only one group can be binary"
-        if _own_forward(layer) and not only_pads(layer, type(layer)):  # type: ignore[arg-type]
-            return f"{type(layer).__name__} {OWN_FORWARD}, which does more than pad with zeros"
+        kind = type(layer)
+        if _own_forward(layer) and not (only_pads(layer, kind) or only_weighs(layer, kind)):  # type: ignore[arg-type]
+            return f"{kind.__name__} {OWN_FORWARD}, which does more than pad with zeros"
     return None
 
 
