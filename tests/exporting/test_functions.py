@@ -99,6 +99,9 @@ CHOSEN: dict[str, Function] = {
     ),
     "one number": lambda x: x.mean((1, 2, 3)), "one number of several": lambda x: (x.mean((1, 2, 3)), x.sum((2, 3))),
     "one answer in two shapes": lambda x: (x.mean((2, 3), keepdim=True), x.mean((2, 3), keepdim=True).flatten(1)),
+    "expanded in the middle": lambda x: x.view(len(x), 3, 4, 1, HEIGHT, -1)
+    .expand(-1, -1, -1, 2, -1, -1).flatten(1, 2),
+    "expanded on all sides": lambda x: x[:, :1, None, :, :1].expand(-1, 3, 2, -1, 4).permute(0, 4, 1, 2, 3),
     "windows": lambda x: F.unfold(x, (3, 2), dilation=(1, 2), padding=1, stride=2),
     "windows laid back": lambda x: F.fold(F.unfold(x, 3, padding=1), x.shape[2:], 3, padding=1),
 }  # fmt: skip
@@ -187,6 +190,10 @@ APART: dict[str, Function] = {
     "shuffle": shuffled, "pieces": pieces, "sequence": sequence, "pixels first": coefficients,
     "pool of pieces": lambda x: nn.MaxPool2d(2)(x.reshape(-1, 3, *x.shape[2:])).reshape(len(x), -1),
     "two batches": both_views, "unbound": lambda x: torch.stack([x, x + 1], 0).unbind(0)[1],
+    "padded pieces": lambda x: F.pad(F.pad(x.reshape(len(x) * 3, -1, WIDTH), [1, 0, 0, 2]).flatten(1), [0, 3])
+    .view(len(x), -1),
+    "expanded pieces": lambda x: (x.reshape(len(x) * 2, 6, 1, HEIGHT, WIDTH).expand(-1, -1, 3, -1, -1) + 1)
+    .permute(0, 1, 3, 2, 4).reshape(len(x), -1),
     "back again": lambda x: x.transpose(0, 1).transpose(0, 1) + 1,
     "sums of a middle dimension": lambda x: x.view(len(x), 3, 2, 2, HEIGHT, WIDTH).sum((2, 5)),
     "softmax of a middle dimension": lambda x: x.view(len(x), 3, 4, HEIGHT, WIDTH).softmax(2),

@@ -121,6 +121,8 @@ def lowered(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], fou
         return _moved(call, found[0])
     if handler in (shapes.stack, shapes.cat):
         return [_joined(call, handler, list(args[0]), _dim_of_join(args, kwargs))]
+    if handler is shapes.pad and found[0].place.value.dim() <= 4:  # only dimensions after that of the images
+        return _along(call, handler, args, kwargs, found)
     if handler in ALONG:
         return _along(call, handler, args, kwargs, found)
     if handler in MERGED and isinstance(call.result, Tensor) and all(each.layout.dim == 0 for each in found):
@@ -145,7 +147,8 @@ def _moved(call: Call, x: Batched) -> Made:
         if layout is None:
             raise call.fail(APART)
         part = f".{index}" if several else ""
-        made.append((_gathered(call, x.place, layout.first(outcome), layout.first(result), part), layout))
+        whole = shapes.made_whole(call, x.place)
+        made.append((_gathered(call, whole, layout.first(outcome), layout.first(result), part), layout))
     return made
 
 
@@ -248,7 +251,7 @@ def _along(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], foun
         args, kwargs = tuple(map(apart, args)), {name: apart(value) for name, value in kwargs.items()}
     plain = [_place(call, each) for each in args]
     named = {name: _place(call, value) for name, value in kwargs.items()}
-    place_of, dim_at = layout.place_of, ALONG[handler]
+    place_of, dim_at = layout.place_of, ALONG.get(handler)
     after = layout
     if dim_at is not None:
         dim = named.pop("axis", named.get("dim", plain[dim_at] if len(plain) > dim_at else None))

@@ -94,7 +94,19 @@ def expand(call: Call, x: Place, *_: Any, **__: Any) -> str:
             f"{tuple(x.value.shape)} becomes {tuple(call.result.shape)}: "
             "reshape it to the same number of dimensions first"
         )
+    for dim in range(2, x.value.dim() - 1 if x.value.dim() > 4 else 0):  # no reader could tell these from the height
+        if x.value.shape[dim] < call.result.shape[dim]:
+            x = _spread(call, made_whole(call, x), dim, call.result.shape[dim], f".{dim}")
     return x.buffer
+
+
+def _spread(call: Call, x: Place, dim: int, count: int, part: str) -> Place:
+    """A dimension of size 1 between the second and the last, expanded."""
+    buffer, (before, _, behind) = in_the_middle(call, x, dim, f"{part}.view")
+    size = {"size": [before, count], "mode": "nearest"}
+    wide = call.write("resize", {"x": buffer}, attributes=size, shape=(before, count, behind), part=f"{part}.wide")
+    value = x.value.expand([count if each == dim else -1 for each in range(x.value.dim())])
+    return Place(call.write("reshape", {"x": wide}, attributes={"order": "hwc"}, value=value, part=part), value)
 
 
 def repeat(call: Call, x: Place, *sizes: Any) -> str:
