@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,27 +164,64 @@ def test_a_decoder(tmp_path: Path) -> None:
 class Windows(nn.Module):
     """Binary layers on windows, each of which is an image for them."""
 
-    def __init__(self, method: str, *, vectors: bool = False) -> None:
+    def __init__(self, method: str, form: tuple[int, ...]) -> None:
         super().__init__()
-        self.stem, self.vectors = nn.Conv2d(12, 16, 1), vectors
-        self.one, self.two = (rbnn.BinaryLinear(16, 16, method=method) for _ in range(2))
+        self.stem, self.form = nn.Conv2d(12, 16, 1), form
+        self.one, self.two = (rbnn.BinaryLinear(form[-1], 16, method=method) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.stem(x) + torch.linspace(-4, 4, 10).view(2, 5)  # so that each window has another mean
-        y = y.flatten(2).transpose(1, 2).reshape(len(x) * 5, 2, 16)
-        y = y.flatten(1)[:, :16] if self.vectors else y
+        y = y.flatten(2).transpose(1, 2).reshape(-1, *self.form)
         made: Tensor = self.one(y) * 0.1 + self.two(y).relu()
         return made.reshape(len(x), -1)
 
 
-@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("form", [(16,), (2, 16), (1, 5, 16), (5, 1, 2, 8)])
 @pytest.mark.parametrize("method", ["rbnn", "bnn"])
-def test_signs_relative_to_the_mean_of_each_window(tmp_path: Path, method: str, vectors: bool) -> None:
+def test_signs_relative_to_the_mean_of_each_window(tmp_path: Path, method: str, form: tuple[int, ...]) -> None:
     torch.manual_seed(4)
-    model = Windows(method, vectors=vectors)
+    model = Windows(method, form)
     check(model, tmp_path / "net.rbnn")
     kinds = [operation.kind for operation in Session(tmp_path / "net.rbnn").graph.operations]
     assert (kinds.count("pack"), kinds.count("binary_conv")) == (1, 2)  # both layers share the signs
+
+
+class Padded(nn.Module):
+    """A norm gives each pixel the mean 0, so the mean of a window is only rounding, like the zeros of its padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(12, 16, 1), nn.LayerNorm(16)
+        self.layer, self.head = rbnn.BinaryLinear(16, 16), nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.pad(self.norm(self.stem(x).flatten(2).transpose(1, 2)), (0, 0, 0, 6))
+        y = self.layer(y.reshape(len(x) * 4, 4, 16))
+        made: Tensor = self.head(y.reshape(len(x), 4, 64))
+        return made
+
+
+def test_padding_next_to_a_mean_of_zero_is_a_tie(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    assert rbnn.export(Padded().eval(), tmp_path / "net.rbnn", torch.randn(2, 12, 2, 5)).binary_layers == 1
+
+
+class Pieces(nn.Module):
+    def __init__(self, **how: Any) -> None:
+        super().__init__()
+        self.stem, self.conv = nn.Conv2d(12, 32, 1), rbnn.BinaryConv2d(8, 24, **how)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.stem(x) + torch.linspace(-4, 4, 32).view(-1, 1, 1)  # so that each piece has another mean
+        return self.conv(y.reshape(-1, 8, *x.shape[2:])).reshape(len(x), -1)
+
+
+@pytest.mark.parametrize("method", ["rbnn", "bnn"])
+def test_convolutions_of_pieces(tmp_path: Path, method: str) -> None:
+    torch.manual_seed(5)
+    check(Pieces(kernel_size=1, groups=2, method=method), tmp_path / "net.rbnn")
+    with pytest.raises(rbnn.RbnnError, match="only a 1×1 convolution can be binary: keep this one float"):
+        check(Pieces(kernel_size=3, padding=1, method=method), tmp_path / "net.rbnn")
 
 
 def test_a_mask_that_is_different_for_each_image_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rbnn.errors import NotBinary
+from rbnn.exporting.arithmetic import add
 from rbnn.exporting.draft import Array, TorchValue
 from rbnn.exporting.handlers import affine, check_sides, sides
 from rbnn.exporting.phases import Phase, Side, side_of
@@ -21,6 +22,7 @@ from rbnn.exporting.traced_call import Call, Place, pair
 from rbnn.functional import as_tensor
 from rbnn.methods import BinaryForm
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
+from rbnn.packed.comparison import NEAR_TIE
 from rbnn.packed.operations import Operation, Shape
 from rbnn.padding import Sides, padding_of
 
@@ -31,8 +33,8 @@ Known = dict[tuple[object, ...], str]
 def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known, shares: int = 0) -> str:
     """``map ⊙ Σ_ij factor_i level_j (signs_i ⊛ sign(x − threshold_j)) + bias``.
 
-    If torch's batch contains several pieces of each image, the first ``shares`` dimensions after the images count them;
-    only a linear layer over the last dimension takes them."""
+    If torch's batch contains several pieces of each image, the first ``shares`` dimensions after the images count
+    them."""
     try:
         form = layer.method.binary_form(layer.filters)
     except NotBinary as reason:
@@ -44,7 +46,17 @@ def binary_layer(call: Call, x: Place, layer: BinaryLayer, known: Known, shares:
             raise call.fail(
                 f"a layer with one factor per input takes vectors (N, C), got {tuple(x.value.shape)}: flatten first"
             )
-        return _over_the_last(call, x, layer, form, known, shares)
+        return _turned(call, x, layer, form, known, shares, x.value.dim() - 1)
+    if shares:
+        steps = *layer.kernel_size, *layer.stride
+        if (
+            set(steps) != {1}
+            or layer.padding not in ("valid", (0,), (0, 0))
+            or isinstance(layer, BinaryConvTranspose2d)
+            or form.mapped
+        ):
+            raise call.fail("on several pieces of each image only a 1×1 convolution can be binary: keep this one float")
+        return _turned(call, x, layer, form, known, shares, 1 + shares)
     check_sides(call, x, layer.weight)
     if not isinstance(layer, BinaryConvTranspose2d) and layer.padding_mode != "zeros" and layer.pads_like is None:
         x = _padded(call, x, layer, form)
@@ -84,23 +96,22 @@ def _centred(call: Call, x: Place, shares: int, means: Tensor, known: Known) -> 
         dims = [1, *range(2 + shares, x.value.dim())]
         mean_of = replace(call, result=means, name=f"{call.name}.mean")
         minus = affine(call, Place(mean(mean_of, x, dims, True), means), -1.0, 0.0, ".minus", -means)
-        value = x.value - means
-        known[key] = call.write("add", {"a": x.buffer, "b": minus}, value=value, part=".centred")
+        difference = replace(call, result=x.value - means, name=f"{call.name}.centred")
+        known[key] = add(difference, x, Place(minus, -means))
     return Place(known[key], x.value)
 
 
-def _over_the_last(call: Call, x: Place, layer: BinaryLinear, form: BinaryForm, known: Known, shares: int = 0) -> str:
-    """A linear layer over the last of several dimensions.  The dimension becomes the channels and is moved back
-    afterwards."""
-    last = x.value.dim() - 1
-    order = [0, last, *range(1, last)]
-    key = x.buffer, tuple(x.value.shape), "turned"  # shared, like the signs, by queries, keys and values
+def _turned(
+    call: Call, x: Place, layer: BinaryLayer, form: BinaryForm, known: Known, shares: int, channels: int
+) -> str:
+    """A layer whose channels are another dimension.  It becomes the second and is moved back afterwards."""
+    order = [0, channels, *(dim for dim in range(1, x.value.dim()) if dim != channels)]
+    key = x.buffer, tuple(x.value.shape), channels  # shared, like the signs, by queries, keys and values
     if key not in known:
         known[key] = permuted(call, x, order, ".turned").buffer
-    turned = Place(known[key], x.value.permute(*order))
-    result = call.result.permute(0, last, *range(1, last))
+    turned, result = Place(known[key], x.value.permute(*order)), call.result.permute(*order)
     made = Place(_lowered(replace(call, result=result), turned, layer, form, known, shares), result)
-    return permuted(call, made, [0, *range(2, last + 1), 1], "").buffer
+    return permuted(call, made, [order.index(dim) for dim in range(len(order))], "").buffer
 
 
 def _padded(call: Call, x: Place, layer: BinaryConv1d | BinaryConv2d, form: BinaryForm) -> Place:
@@ -378,6 +389,9 @@ def _torch_signs(
     signs = [torch.where(x.value > threshold, 1.0, -1.0) for threshold in thresholds]
     total = form.offset + sum(level * each for level, each in zip(form.levels, signs, strict=True))
     same = (total - values).abs() <= 1e-5 * max(map(abs, form.levels))
+    if form.centred:  # the mean of a window is rounding only, if a norm made it 0, and padding of the window is 0
+        pieces = x.value.abs().amax((1, *range(2 + shares, x.value.dim())), keepdim=True)
+        same |= (x.value - thresholds[0]).abs() <= NEAR_TIE * pieces
     if float(same.double().mean()) < 0.999:  # a few values may be at a threshold
         raise call.fail(f"binary_form of {method} does not match the inputs of its method")
     if len(signs) == 1:  # torch may round the mean of an image differently

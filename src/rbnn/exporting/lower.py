@@ -112,7 +112,8 @@ def _lowered_apart(
     """The same for calls with a value that does not begin with the batch."""
     handler = MODULES.get(type(step.target)) or FUNCTIONS.get(called(step.target))
     x = step.inputs[0]
-    if isinstance(step.target, BinaryLinear) and layouts[x].dim < x.tensor.dim() - 1:
+    on_pieces = isinstance(step.target, BinaryLayer) and layouts[x].dim == 0
+    if on_pieces or (isinstance(step.target, BinaryLinear) and layouts[x].dim < x.tensor.dim() - 1):
         layout, place = layouts[x], put(x)
         if layout.dim and step.target.method.binary_form(step.target.filters).centred:
             raise call.fail(
