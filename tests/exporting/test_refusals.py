@@ -71,6 +71,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a convolution of volumes": (
         lambda: Does(lambda x: F.conv3d(x[:, None], torch.ones(2, 1, 1, 3, 3))[:, 0]), "conv3d in 'middle' .*: use 2D"
     ),
+    "a recurrent layer": (
+        lambda: Does(lambda x: nn.GRU(12, 4)(x.flatten(2).permute(2, 0, 1))[0].transpose(0, 1)),
+        "gru in 'middle' .* no such operation: use convolutions or attention in its place",
+    ),
     "a part that is written with gaps": (
         lambda: Does(written_in_part), r"setitem .* assignment to a slice with a step"
     ),

@@ -364,11 +364,10 @@ def _mean_of(value: Tensor, shares: int = 0) -> Tensor:
 
 
 def _activation(layer: BinaryLayer, value: Tensor, shares: int) -> Tensor:
-    """What the method makes of the input, in which torch's batch contains the pieces of each image."""
-    if not shares:
-        return layer.method.activation(value)
-    pieces = value.movedim(1, -1)
-    return layer.method.activation(pieces.flatten(0, shares)).reshape(pieces.shape).movedim(-1, 1)
+    """What the method makes of the input, with its dimensions in torch's order, which matters for rounding."""
+    place = value.dim() - 1 if isinstance(layer, BinaryLinear) else 1 + shares
+    pieces = value.movedim(1, place)
+    return layer.method.activation(pieces.flatten(0, shares)).reshape(pieces.shape).movedim(place, 1)
 
 
 def _torch_signs(

@@ -31,6 +31,8 @@ INSTEAD = {
     "sort": "export the network up to here, and sort its outputs",
     "grid_sample": "move the warping out of the network",
     "conv3d": "use 2D convolutions on the channels",
+    "lstm": "use convolutions or attention in its place",
+    "gru": "use convolutions or attention in its place",
 }
 """The nearest alternative to an operation without a handler."""
 
@@ -127,7 +129,7 @@ def _lowered_apart(
         first = replace(call, result=layout.first(call.result))
         return [binary_layer(first, place, step.target, known, shares)]
     if handler is None:
-        raise call.fail(APART)
+        raise call.fail(f"the packed format has no such operation: {_way_out(step, '')}")
     batched = {value: Batched(put(value), layouts.get(value, PLAIN), value.tensor.dim()) for value in step.inputs}  # type: ignore[arg-type]
     args, kwargs = _in_order(*replaced((step.args, step.kwargs), Value, batched.__getitem__))
     made = lowered(call, handler, args, kwargs | _of_module(step, handler), list(batched.values()))
