@@ -103,6 +103,9 @@ CHOSEN: dict[str, Function] = {
     .expand(-1, -1, -1, 2, -1, -1).flatten(1, 2),
     "expanded on all sides": lambda x: x[:, :1, None, :, :1].expand(-1, 3, 2, -1, 4).permute(0, 4, 1, 2, 3),
     "windows": lambda x: F.unfold(x, (3, 2), dilation=(1, 2), padding=1, stride=2),
+    "windows of rows": lambda x: x.unfold(2, 3, 2), "each image once": lambda x: x.repeat_interleave(1, dim=0) + 1,
+    "windows of both": lambda x: x.unfold(2, 4, 3).unfold(3, 2, 1).relu(),
+    "many windows of channels": lambda x: x.unfold(dimension=1, size=2, step=1),
     "windows laid back": lambda x: F.fold(F.unfold(x, 3, padding=1), x.shape[2:], 3, padding=1),
 }  # fmt: skip
 
@@ -192,6 +195,8 @@ APART: dict[str, Function] = {
     "two batches": both_views, "unbound": lambda x: torch.stack([x, x + 1], 0).unbind(0)[1],
     "padded pieces": lambda x: F.pad(F.pad(x.reshape(len(x) * 3, -1, WIDTH), [1, 0, 0, 2]).flatten(1), [0, 3])
     .view(len(x), -1),
+    "each image twice": lambda x: (x.repeat_interleave(2, 0) * x.reshape(len(x), 2, -1).flatten(0, 1).mean(1)
+    .view(-1, 1, 1, 1)).reshape(len(x), -1),
     "expanded pieces": lambda x: (x.reshape(len(x) * 2, 6, 1, HEIGHT, WIDTH).expand(-1, -1, 3, -1, -1) + 1)
     .permute(0, 1, 3, 2, 4).reshape(len(x), -1),
     "back again": lambda x: x.transpose(0, 1).transpose(0, 1) + 1,

@@ -108,7 +108,7 @@ def leaves_the_batch(call: Call, handler: Handler, args: Sequence[Any], kwargs: 
         return layout_of(call.again(picture_numbers(args[0].tensor)), len(args[0].tensor)) != PLAIN
     if handler in (shapes.stack, shapes.cat):
         return _dim_of_join(args, kwargs) % call.result.dim() == 0
-    return False
+    return handler is selections.repeat_interleave and len(call.result) != len(args[0].tensor)
 
 
 def _dim_of_join(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
@@ -119,6 +119,8 @@ def lowered(call: Call, handler: Handler, args: Any, kwargs: dict[str, Any], fou
     """``args`` and ``kwargs`` contain Batched values; ``found`` is the list of them."""
     if handler is shapes.reshape or (handler in MOVERS and len(found) == 1):  # reshape_as also has a model of its shape
         return _moved(call, found[0])
+    if handler is selections.repeat_interleave and found[0].layout == PLAIN:
+        return [_several_times(call, found[0])]
     if handler in (shapes.stack, shapes.cat):
         return [_joined(call, handler, list(args[0]), _dim_of_join(args, kwargs))]
     if handler is shapes.pad and found[0].place.value.dim() <= 4:  # only dimensions after that of the images
@@ -175,6 +177,14 @@ def _gathered(call: Call, x: Place, sources: Tensor, value: Tensor, part: str) -
     part_of_x = shapes.cut(call, x, spans, f"{part}.cut") if spans else x
     order = np.ravel_multi_index([where for where, _ in inside], sides)
     return shapes.moved_by(call, part_of_x, torch.from_numpy(order).reshape(value.shape[1:]), value, part)
+
+
+def _several_times(call: Call, x: Batched) -> tuple[str, Layout]:
+    """Each image several times in a row."""
+    layout = Layout(0, 1, len(call.result) // len(x.place.value))
+    one = x.place.value.unsqueeze(1)
+    place = Place(shapes.reshaped(call, x.place, one, ".one"), one)
+    return shapes.expand(replace(call, result=layout.first(call.result)), place), layout
 
 
 # Operations that join values

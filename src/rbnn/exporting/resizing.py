@@ -9,7 +9,8 @@ from torch import Tensor
 from rbnn.exporting.draft import Array
 from rbnn.exporting.handlers import both_sides, constant
 from rbnn.exporting.pools import adaptive_avg_pool
-from rbnn.exporting.shapes import reshaped
+from rbnn.exporting.selections import taken
+from rbnn.exporting.shapes import permuted, reshaped
 from rbnn.exporting.traced_call import Call, Place, pair
 
 MODES = {
@@ -140,7 +141,25 @@ def _phases(values: Array, steps: list[int], taps: list[int], groups: int) -> Ar
 # Windows side by side
 
 
-def unfold(call: Call, x: Place, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> str:
+def unfold(call: Call, x: Place, *how: Any, **named: Any) -> str:
+    """torch.nn.functional.unfold, or the method of a tensor, which adds a dimension."""
+    if call.result.dim() == x.value.dim() + 1:
+        return _along_one(call, x, *how, **named)
+    return _windows(call, x, *how, **named)
+
+
+def _along_one(call: Call, x: Place, dimension: int, size: int, step: int) -> str:
+    """Windows of one dimension, each in a new last dimension."""
+    dim = int(dimension) % x.value.dim()
+    count = call.result.shape[dim]
+    found = taken(call, x, dim, [at * step + place for at in range(count) for place in range(size)], ".taken")
+    apart = found.value.reshape(*found.value.shape[:dim], count, size, *found.value.shape[dim + 1 :])
+    windows = Place(reshaped(call, found, apart, ".apart"), apart)
+    order = [each for each in range(apart.dim()) if each != dim + 1]
+    return permuted(call, windows, [*order, dim + 1], "").buffer
+
+
+def _windows(call: Call, x: Place, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> str:
     """Each pixel of each window becomes a channel, by filters that see one pixel of one channel."""
     kernel, channels = pair(kernel_size), x.value.shape[1]
     steps = {"kernel": kernel, "stride": pair(stride), "padding": pair(padding), "dilation": pair(dilation)}

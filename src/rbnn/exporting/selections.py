@@ -85,6 +85,8 @@ def flip(call: Call, x: Place, *dims: Any) -> str:
 def repeat_interleave(call: Call, x: Place, repeats: Any, dim: int | None = None, **_: Any) -> str:
     if dim is None or not isinstance(repeats, int):
         raise call.fail("images of a batch must stay separate: give a number and name the dimension")
+    if repeats == 1:
+        return x.buffer
     return taken(call, x, dim, [place for place in range(x.value.shape[dim]) for _ in range(repeats)]).buffer
 
 
