@@ -91,6 +91,8 @@ CHOSEN: dict[str, Function] = {
     "repeated": lambda x: x.repeat_interleave(2, dim=1), "repeated rows": lambda x: x.repeat_interleave(3, 2),
     "one minus what is repeated": lambda x: 1 - x.mean(1, keepdim=True).expand_as(x),
     "a constant that repeats": lambda x: x.mean(3, keepdim=True) * torch.linspace(-1, 1, 5) + 1,
+    "added products": lambda x: torch.addcmul(torch.linspace(-1, 1, WIDTH), torch.linspace(1, 2, 12).view(12, 1, 1), x)
+    .addcmul(x, x, value=0.5).addcmul(torch.ones(WIDTH), torch.ones(1), value=2),
     "by name": lambda x: torch.add(input=F.relu(input=x), other=x),
     "length of vectors": lambda x: torch.linalg.vector_norm(x, ord=2, dim=(2, 3), keepdim=True) + x,
     "length, as torch.norm computes it": lambda x: torch.norm(x, p=2, dim=1, keepdim=True) * x,

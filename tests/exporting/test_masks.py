@@ -186,26 +186,6 @@ def test_signs_relative_to_the_mean_of_each_window(tmp_path: Path, method: str, 
     assert (kinds.count("pack"), kinds.count("binary_conv")) == (1, 2)  # both layers share the signs
 
 
-class Padded(nn.Module):
-    """A norm gives each pixel the mean 0, so the mean of a window is only rounding, like the zeros of its padding."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.norm = nn.Conv2d(12, 16, 1), nn.LayerNorm(16)
-        self.layer, self.head = rbnn.BinaryLinear(16, 16), nn.Linear(64, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = F.pad(self.norm(self.stem(x).flatten(2).transpose(1, 2)), (0, 0, 0, 6))
-        y = self.layer(y.reshape(len(x) * 4, 4, 16))
-        made: Tensor = self.head(y.reshape(len(x), 4, 64))
-        return made
-
-
-def test_padding_next_to_a_mean_of_zero_is_a_tie(tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    assert rbnn.export(Padded().eval(), tmp_path / "net.rbnn", torch.randn(2, 12, 2, 5)).binary_layers == 1
-
-
 class Pieces(nn.Module):
     def __init__(self, **how: Any) -> None:
         super().__init__()

@@ -68,6 +68,16 @@ def rsub(call: Call, x: Place, other: Any, *, alpha: float = 1) -> str:
     return sub(call, other, x, alpha=alpha)
 
 
+def addcmul(call: Call, x: Any, a: Any, b: Any, *, value: float = 1) -> str:
+    """``x + value · a · b``."""
+    if not isinstance(a, Place) and not isinstance(b, Place):
+        return add(call, x, a * b * value)
+    first, second = (each.value if isinstance(each, Place) else each for each in (a, b))
+    product = first * second
+    made = mul(replace(call, result=product, name=f"{call.name}.product"), a, b)
+    return add(call, x, Place(made, product), alpha=value)
+
+
 def maximum(call: Call, a: Any, b: Any) -> str:
     return _bound(call, "maximum", a, b)
 

@@ -351,7 +351,8 @@ ELEMENTWISE = (
         "sqrt", "rsqrt", "reciprocal", "celu", "rrelu", "logsigmoid", "threshold", "sign",
     )),
     *(getattr(arithmetic, name) for name in (
-        "add", "sub", "rsub", "neg", "mul", "div", "rdiv", "maximum", "minimum", "softsign", "tanhshrink", "softshrink",
+        "add", "sub", "rsub", "neg", "mul", "div", "rdiv", "addcmul", "maximum", "minimum", "softsign", "tanhshrink",
+        "softshrink",
     )),
     reductions.largest, reductions.smallest,
     handlers.identity, handlers.same_numbers, handlers.dropout, shapes.expand,
