@@ -47,11 +47,6 @@ __attribute__((noinline)) float smooth(const Finish& f, float value) {
 
 float activate(const Finish& f, float v, std::size_t channel) {
     switch (f.activation) {
-        case Activation::clamp: return v < f.low ? f.low : (v > f.high ? f.high : v);
-        // Compilers multiply all values by the slope and then select.  Positive values become 0 first, so that the
-        // products that are not used cannot overflow.
-        case Activation::leaky_relu: return v > 0.0f ? v : (v > 0.0f ? 0.0f : v) * f.low;
-        case Activation::prelu: return v > 0.0f ? v : (v > 0.0f ? 0.0f : v) * f.slope[channel];
         // exp(700) is still finite.
         case Activation::sigmoid:
             return static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(v < -700.0f ? -700.0f : v))));
@@ -63,6 +58,14 @@ float activate(const Finish& f, float v, std::size_t channel) {
         // A vector may extend beyond the last channel, where the values are 0.  Their 1/0 would count as an overflow.
         default: return channel < f.channels ? smooth(f, v) : v;
     }
+}
+
+// How activations are computed: a clamp and a slope for negative values on vectors, all others value by value.
+enum class End { clamp, slope, each };
+
+inline End end_of(Activation activation) {
+    if (activation == Activation::clamp) return End::clamp;
+    return activation == Activation::prelu || activation == Activation::leaky_relu ? End::slope : End::each;
 }
 
 // Sums as kernels leave them, 64 per pixel: counts of differing bits, floats, or integers.  `at` is pixel i of a tile.
@@ -114,19 +117,25 @@ struct Int8Sums {
 // A position without a pixel.
 constexpr std::uint32_t kNoPixel = ~std::uint32_t{0};
 
-template <bool kResidual, bool kFloat, bool kBits, bool kClamp, class Source>
+template <bool kResidual, bool kFloat, bool kBits, End kEnd, class Source>
 RBNN_INLINE Word finish_lanes(const Finish& f, const Source& source, std::size_t first, std::size_t count,
                               const float* residual, float* out) {
     // Local copies, because the compiler cannot know that writing to `out` does not change `f`.
     const float *scale = f.scale + first, *shift = f.shift + first, *level = f.level + first;
-    const Lanes::Float low = Lanes::all(f.low), high = Lanes::all(f.high);
+    const float* slope = f.activation == Activation::prelu ? f.slope + first : nullptr;
+    const Lanes::Float zero = Lanes::all(0.0f), low = Lanes::all(f.low), high = Lanes::all(f.high);
     Word word = 0;
     for (std::size_t i = 0; i < count; i += Lanes::kCount) {
         Lanes::Float v = Lanes::multiply(source.value(i), Lanes::load(scale + i));
         v = Lanes::add(v, Lanes::load(shift + i));
         if constexpr (kResidual) v = Lanes::add(v, Lanes::load(residual + i));
-        if constexpr (kClamp) {
+        if constexpr (kEnd == End::clamp) {
             v = Lanes::smaller(high, Lanes::larger(low, v));  // with the arguments in this order, NaN stays NaN
+        } else if constexpr (kEnd == End::slope) {
+            // One of the two terms is 0, so the sum is exact.  Positive values are not multiplied, so they cannot
+            // overflow.
+            const Lanes::Float factor = slope ? Lanes::load(slope + i) : low;
+            v = Lanes::add(Lanes::larger(zero, v), Lanes::multiply(Lanes::smaller(zero, v), factor));
         } else {
             float values[Lanes::kCount];
             Lanes::store(values, v);
@@ -143,7 +152,7 @@ RBNN_INLINE Word lowest_bits(std::size_t n) { return n >= kWordBits ? ~Word{0} :
 
 // Finishes `n` pixels with `count` channels of one block.  If the channels are not whole vectors, it works on copies,
 // because the last vector would extend into the next pixel.
-template <bool kResidual, bool kFloat, bool kBits, bool kClamp, bool kWhole, class Rows>
+template <bool kResidual, bool kFloat, bool kBits, End kEnd, bool kWhole, class Rows>
 void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::size_t count, const std::uint32_t* pixels,
                    std::size_t n) {
     const std::size_t first = block * kBlockChannels, words = words_for(f.channels);
@@ -156,12 +165,12 @@ void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::si
         Word word;
         if constexpr (kWhole) {
             word = count == kBlockChannels
-                       ? finish_lanes<kResidual, kFloat, kBits, kClamp>(f, source, first, kBlockChannels, residual, out)
-                       : finish_lanes<kResidual, kFloat, kBits, kClamp>(f, source, first, count, residual, out);
+                       ? finish_lanes<kResidual, kFloat, kBits, kEnd>(f, source, first, kBlockChannels, residual, out)
+                       : finish_lanes<kResidual, kFloat, kBits, kEnd>(f, source, first, count, residual, out);
         } else {
             float residual_copy[kBlockChannels] = {}, out_copy[kBlockChannels];
             if constexpr (kResidual) __builtin_memcpy(residual_copy, residual, count * sizeof(float));
-            word = finish_lanes<kResidual, true, kBits, kClamp>(f, source, first, count, residual_copy, out_copy);
+            word = finish_lanes<kResidual, true, kBits, kEnd>(f, source, first, count, residual_copy, out_copy);
             if constexpr (kFloat) __builtin_memcpy(out, out_copy, count * sizeof(float));
         }
         if constexpr (kBits) f.bits[pixel * words + block] = word & lowest_bits(count);
@@ -173,23 +182,27 @@ void finish_pixels(const Finish& f, const Rows& rows, std::size_t block, std::si
 template <class Rows>
 void finish_tile(const Finish& f, const Rows& rows, std::size_t block, const std::uint32_t* pixels, std::size_t n) {
     const std::size_t rest = f.channels - block * kBlockChannels, count = rest < kBlockChannels ? rest : kBlockChannels;
-    const auto outputs = [&](auto residual, auto clamp, auto whole) {
-        constexpr bool kResidual = decltype(residual)::value, kClamp = decltype(clamp)::value,
-                       kWhole = decltype(whole)::value;
+    const auto outputs = [&](auto residual, auto end, auto whole) {
+        constexpr bool kResidual = decltype(residual)::value, kWhole = decltype(whole)::value;
+        constexpr End kEnd = decltype(end)::value;
         if (f.out && f.bits)
-            return finish_pixels<kResidual, true, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
-        if (f.out) return finish_pixels<kResidual, true, false, kClamp, kWhole>(f, rows, block, count, pixels, n);
-        finish_pixels<kResidual, false, true, kClamp, kWhole>(f, rows, block, count, pixels, n);
+            return finish_pixels<kResidual, true, true, kEnd, kWhole>(f, rows, block, count, pixels, n);
+        if (f.out) return finish_pixels<kResidual, true, false, kEnd, kWhole>(f, rows, block, count, pixels, n);
+        finish_pixels<kResidual, false, true, kEnd, kWhole>(f, rows, block, count, pixels, n);
     };
-    const auto residual = [&](auto clamp, auto whole) {
-        if (f.residual) return outputs(Constant<true>{}, clamp, whole);
-        outputs(Constant<false>{}, clamp, whole);
+    const auto residual = [&](auto end, auto whole) {
+        if (f.residual) return outputs(Constant<true>{}, end, whole);
+        outputs(Constant<false>{}, end, whole);
     };
-    const bool clamp = f.activation == Activation::clamp, whole = count % Lanes::kCount == 0;
-    if (clamp && whole) return residual(Constant<true>{}, Constant<true>{});
-    if (clamp) return residual(Constant<true>{}, Constant<false>{});
-    if (whole) return residual(Constant<false>{}, Constant<true>{});
-    residual(Constant<false>{}, Constant<false>{});
+    const auto channels = [&](auto end) {
+        if (count % Lanes::kCount == 0) return residual(end, Constant<true>{});
+        residual(end, Constant<false>{});
+    };
+    switch (end_of(f.activation)) {
+        case End::clamp: return channels(Constant<End::clamp>{});
+        case End::slope: return channels(Constant<End::slope>{});
+        case End::each: return channels(Constant<End::each>{});
+    }
 }
 
 template <class Count>
