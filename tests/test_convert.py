@@ -277,6 +277,11 @@ class _Doubled(nn.Linear):
         return 2 * super().forward(input)
 
 
+def test_a_class_is_not_a_network() -> None:
+    with pytest.raises(ConfigError, match=r"binarize_ takes a torch\.nn\.Module, got type"):
+        rbnn.binarize_(nn.Sequential)  # type: ignore[arg-type]
+
+
 def test_layers_with_their_own_forward_are_counted() -> None:
     model = nn.Sequential(nn.Conv2d(8, 8, 3), _Doubled(8, 8), _Doubled(8, 8), nn.Linear(8, 2))
     words = r"\(.*; 1 and 1 more: _Doubled has its own forward; .* write nn.Conv2d and nn.Linear in place of layers"

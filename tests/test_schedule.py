@@ -195,6 +195,13 @@ def test_epochs_outside_are_refused(epoch: float) -> None:
         built()[2].step(epoch)
 
 
+def test_swapped_arguments_are_named() -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(ConfigError, match="takes the model first, then its optimizer, got SGD"):
+        rbnn.BinarySchedule(optimizer, model, 3)  # type: ignore[arg-type]
+
+
 def test_a_schedule_needs_an_epoch() -> None:
     with pytest.raises(ConfigError, match="at least one epoch"):
         built(epochs=0)

@@ -92,6 +92,8 @@ def binarize_(
     """
     if relu not in ("warn", "hardtanh", "keep"):
         raise ConfigError(f"relu must be warn, hardtanh or keep, got {relu!r}")
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"binarize_ takes a torch.nn.Module, got {type(model).__name__}")
     check_method(method, options)
     layers = _float_layers(model)
     near, untraced = _neighbours(model)
@@ -255,7 +257,7 @@ def _nothing_left(model: nn.Module, kept: dict[str, str]) -> str:
         return (
             f"{plural(binary, 'layer')} of {type(model).__name__} {'is' if binary == 1 else 'are'} already binary, and "
             "there is nothing else to binarize: "
-            "call binarize_ on a new network, or change the method of a layer with set_method"
+            "create the network again, or change the method of a layer with set_method"
         )
     if not kept:
         return (

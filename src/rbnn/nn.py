@@ -111,7 +111,8 @@ class _Binary:
             if self._number > _Binary._last_warned:
                 warnings.warn(
                     "binary layers are being trained without a schedule: create "
-                    "schedule = rbnn.BinarySchedule(model, optimizer, epochs) and call schedule.step(epoch)",
+                    "schedule = rbnn.BinarySchedule(model, optimizer, epochs), and call schedule.step(epoch) before "
+                    "each epoch",
                     stacklevel=5,  # the line that called the layer
                 )
                 _Binary._last_warned = next(_numbers)

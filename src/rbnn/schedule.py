@@ -25,6 +25,8 @@ class BinarySchedule:
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, epochs: int) -> None:
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"a schedule takes the model first, then its optimizer, got {type(model).__name__}")
         if epochs < 1:
             raise ConfigError(f"a schedule needs at least one epoch, got {epochs}")
         self.layers = list(binary_layers(model))

@@ -176,7 +176,7 @@ def test_a_network_without_any_operation(tmp_path: Path) -> None:
         (torch.zeros(4, 8, 8), r"does not accept the example input \(4, 8, 8\): Given groups"),
         (torch.zeros(8), "must be images"),
         (torch.zeros(0, 3, 8, 8), "must be images"),
-        ([1.0], "must be images"),
+        ([1.0], "must be a torch tensor, got float"),
         (torch.full((1, 3, 8, 8), torch.nan), "NaN or infinite"),
         (torch.zeros(1, 4, 8, 8), r"Around does not accept the example input \(1, 4, 8, 8\): .*\[1, 4, 8, 8\]"),
     ],
@@ -242,10 +242,16 @@ def test_one_map_in_a_dict_takes_names_of_classes(tmp_path: Path) -> None:
     path, classes = tmp_path / "net.rbnn", ("a", "b", "c", "d")
     rbnn.export(InADict("out"), path, images(), classes=classes)
     assert rbnn.Session(path).classes == classes
-    with pytest.raises(ExportError, match="has 2 output tensors, got 4 class names"):
+    with pytest.raises(ExportError, match=r"has 2 output tensors, got 4 class names: leave out classes$"):
         rbnn.export(InADict("out", "aux"), path, images(), classes=classes)
     with pytest.raises(ExportError, match=r"has 4 outputs, got 1 class name$"):
         rbnn.export(InADict("out"), path, images(), classes=["a"])
+
+
+def test_swapped_arguments_are_named(tmp_path: Path) -> None:
+    arguments: tuple[Any, ...] = (Around(nn.ReLU()), images(), tmp_path / "net.rbnn")
+    with pytest.raises(ExportError, match="takes the model, then the path of the file, got Tensor as the path"):
+        rbnn.export(*arguments)
 
 
 def test_the_contract_must_fit(tmp_path: Path) -> None:

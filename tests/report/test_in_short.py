@@ -31,7 +31,7 @@ def test_three_lines_and_the_page(
     assert angle.endswith(f": {nearer} {means[nearer]:.1f}°, {farther} {means[farther]:.1f}°.")
     size = packed.stat().st_size / 1000
     assert re.fullmatch(rf"  As bits: net\.rbnn has {size:.1f} kB, \d+\.\d× smaller .* \d\.\d+ ms per image\.", bits)
-    assert last.startswith(f"Look at {page} (")
+    assert last.startswith(f"Wrote {page} (")
 
 
 def test_a_float_network_has_no_angle(float_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ def float_twin(graph: Graph) -> Graph:
         twin.add(operation)
     return Graph(
         graph.input,
-        twin.name(graph.only_output("engines are raced on networks with one")),
+        twin.name(graph.only_output("the float twin needs one")),
         twin.buffers,
         twin.operations,
     )

@@ -69,7 +69,7 @@ def _first_steps() -> str:
         "rbnn doctor": "see what this machine can run",
         "rbnn predict resnet20-bireal-cifar10 cat.jpg": "classify an image",
         "rbnn train digits --out runs/first": "train in half a minute",
-        "rbnn report runs/first": "see why it works: report.html",
+        "rbnn report runs/first": "look inside: report.html",
         "rbnn export runs/first -o first.rbnn": "pack it: signs become bits",
         "rbnn bench first.rbnn": "compare it with other engines",
     }

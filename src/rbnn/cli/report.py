@@ -75,4 +75,4 @@ def run(options: Report) -> None:
     drawn = f", {len(written)} files in {options.figures}" if written else ""
     if lines := in_short(made.runs, made.times):
         print("\nIn short", *(f"  {visible(line)}" for line in lines), sep="\n")
-    print(f"\nLook at {options.output} ({options.output.stat().st_size / 1e6:.1f} MB){drawn}")
+    print(f"\nWrote {options.output} ({options.output.stat().st_size / 1e6:.1f} MB){drawn}")

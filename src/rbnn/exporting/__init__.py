@@ -68,6 +68,8 @@ def export(
             "the optimiser, so its scale and rotation belong to the old weight: call restart_method() of the layer",
             stacklevel=2,
         )
+    if not isinstance(path, str | Path):
+        raise ExportError(f"export takes the model, then the path of the file, got {type(path).__name__} as the path")
     check_export_place(Path(path))  # fails before the long comparison
     exported = packed(
         model, example_input, mean, std, classes, stem=stem, float_layers=float_layers, free_size=free_size
@@ -114,8 +116,10 @@ def packed(
     buffers = answer_buffers(draft.answer)
     count = draft.buffers[buffers[0]].shape[2] if len(buffers) == 1 else 0  # for a map: per pixel
     if classes and len(classes) != count:
-        given = plural(count, "output") if count else f"{len(answers)} output tensors"
-        raise ExportError(f"the network has {given}, got {plural(len(classes), 'class name')}")
+        names = plural(len(classes), "class name")
+        if not count:
+            raise ExportError(f"the network has {len(answers)} output tensors, got {names}: leave out classes")
+        raise ExportError(f"the network has {plural(count, 'output')}, got {names}")
     contract = Input(
         draft.input, tuple(map(float, mean)), tuple(map(float, std)), tuple(map(str, classes)),
         {name: name for name in draft.names},

@@ -84,9 +84,11 @@ def _arguments(model: nn.Module, count: int) -> list[str]:
 
 def _floats(example: Any) -> Tensor:
     if not isinstance(example, Tensor) or example.dim() not in (2, 3, 4) or 0 in example.shape:
-        shape = tuple(example.shape) if isinstance(example, Tensor) else type(example).__name__
+        if not isinstance(example, Tensor):
+            raise ExportError(f"example_input must be a torch tensor, got {type(example).__name__}")
         raise ExportError(
-            f"example_input must be images (N, C, H, W), signals (N, C, L) or vectors (N, C), got {shape}"
+            "example_input must be images (N, C, H, W), signals (N, C, L) or vectors (N, C), got "
+            f"{tuple(example.shape)}"
         )
     if not bool(torch.isfinite(example).all()):
         raise ExportError("example_input contains NaN or infinite values")

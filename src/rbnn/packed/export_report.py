@@ -61,19 +61,19 @@ class ExportReport:
 
     def _facts(self) -> dict[str, str]:
         """The results for people, by name."""
-        signs = f"all {self.signs:,} signs are the same"
+        signs = f"all {self.signs:,} signs are the same; " if self.signs else ""
         if self.near_ties:
             differ = "1 sign differs" if self.near_ties == 1 else f"{self.near_ties:,} signs differ"
-            signs = f"{differ} of {self.signs:,}, always where the value is within rounding of the threshold"
+            signs = f"{differ} of {self.signs:,}, always where the value is within rounding of the threshold; "
         other, answers = self.images_with_near_ties, f"outputs differ by at most {self.answer_difference:.1g}"
-        whole = f"no sign differs in {plural(self.images, 'image')}; {answers}"
+        whole = f"no sign differs in {plural(self.images, 'image')}; {answers}" if self.signs else answers
         if other:
             rest = f"; in the other {self.images - other} {answers}" if other < self.images else ""
             whole = f"signs differ in {other} of {plural(self.images, 'image')}{rest}"
         found = {
             str(self.path): f"{self.bytes:,} bytes, {self.binary_layers} binary and "
             f"{plural(self.float_layers, 'float layer')}",
-            f"each layer compared with {self.beside}": f"{signs}; floats differ by at most "
+            f"each layer compared with {self.beside}": f"{signs}floats differ by at most "
             f"{self.largest_difference:.1g} of the largest value",
             "whole network": whole,
         }

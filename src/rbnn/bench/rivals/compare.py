@@ -29,8 +29,8 @@ def compare(
 ) -> dict[str, Any]:
     """Time our engine and ``engines``, which must be installed, on images of noise, ``seconds`` for each contender."""
     load = busy.load_average()
-    graph.only_input("engines are raced on networks with one", ALONE)
-    graph.only_output("engines are raced on networks with one", f"{ALONE}, and {ELSEWHERE}")
+    graph.only_input("other engines are timed on networks with one", ALONE)
+    graph.only_output("other engines are timed on networks with one", f"{ALONE}, and {ELSEWHERE}")
     session = Session(graph, threads)
     pictures, images = noise(session, batch)
     ours = our_engine(session, pictures)
