@@ -12,6 +12,12 @@ from rbnn.cli import main
 from rbnn.packed import file as packfile
 
 
+@pytest.fixture(autouse=True)
+def piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output is not wrapped to the width of a terminal, which pytest-xdist gives its workers in COLUMNS."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def rbnn(capsys: pytest.CaptureFixture[str]) -> Rbnn:
     """``rbnn("models", "--json")``: exit code, stdout and stderr."""
