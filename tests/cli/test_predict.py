@@ -253,7 +253,7 @@ def variant(name: str) -> Graph:
             ["predict", "half.rbnn", "picture.png"],
             "half.rbnn: not a packed network, or only a part of one: copy or export it again",
         ),
-        (["predict", "picture.png", "picture.png"], "picture.png is not a readable checkpoint"),
+        (["predict", "picture.png", "picture.png"], "picture.png is an image, not a network: name the network first"),
         (["predict", "image-folder", "picture.png"], "image-folder contains neither best.pt nor last.pt"),
         (["predict", "unnormalised.rbnn", "picture.png"], "does not record how images are normalised"),
         (["predict", "map.rbnn", "picture.png"], "returns maps or several tensors, not classes"),

@@ -8,6 +8,7 @@ from rbnn.errors import CheckpointError
 from rbnn.packed import pretrained
 
 SUFFIX = ".rbnn"
+IMAGES = ".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"
 
 
 def named_file(net: Path) -> Path:
@@ -30,6 +31,8 @@ def find_net(net: Path) -> Path:
             ) from None
     except (OSError, ValueError):
         pass  # the reader will report what is wrong
+    if path.suffix.lower() in IMAGES and path.is_file():
+        raise CheckpointError(f"{net} is an image, not a network: name the network first")
     return path
 
 
