@@ -15,7 +15,8 @@ from rbnn.errors import ConfigError, NotBinary
 from rbnn.methods import Method, check_method, create_method
 from rbnn.neighbours import Neighbours, Untraceable, keeping, missing_norms, named
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
-from rbnn.padding import only_pads, only_weighs
+from rbnn.own_weights import only_weighs
+from rbnn.padding import only_pads
 from rbnn.text import plural
 
 FEWEST_CHANNELS = 8

@@ -1,15 +1,12 @@
-"""Convolutions with their own forward: whether it only pads, such as "same" padding with a stride, or only computes
-another weight, such as a standardised one.  Both are found by trying."""
+"""Convolutions whose forward pads by itself, such as "same" padding with a stride: what it pads, found by trying."""
 
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 Sides = list[tuple[int, int]]
 """Padding before and after, of height and width, or of a length."""
@@ -67,54 +64,3 @@ def _possible(inputs: int, outputs: int, kernel: int, stride: int, dilation: int
     """The paddings before and after with which a convolution has this many outputs."""
     total = (outputs - 1) * stride + dilation * (kernel - 1) + 1 - inputs
     yield from ((before, max(total - before, 0)) for before in range(total + stride))
-
-
-class _Convolutions(TorchFunctionMode):
-    """Writes down the arguments and results of convolutions."""
-
-    NAMES = "input", "weight", "bias", "stride", "padding", "dilation", "groups"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[dict[str, Any], Any]] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "") in ("conv1d", "conv2d"):
-            self.seen.append((dict(zip(self.NAMES, args, strict=False)) | (kwargs or {}), made))
-        return made
-
-
-@torch.no_grad()
-def only_weighs(layer: nn.Conv1d | nn.Conv2d, kind: type[nn.Module]) -> bool:
-    """Whether the forward of ``kind`` convolves its input as an ordinary layer does, but with a weight that it computes
-    from the layer's and that ascends with it in each filter: a standardised or scaled weight, or its signs.  A method
-    that takes signs of the layer's weight can stand in for that."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return _ascends(layer, kind)
-    except Exception:  # anything may happen in a forward that was written for other numbers
-        return False
-
-
-def _ascends(layer: nn.Conv1d | nn.Conv2d, kind: type[nn.Module]) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(layer.weight.shape, generator=generator).to(layer.weight)
-    sides = [gap * (taps - 1) + 1 for taps, gap in zip(layer.kernel_size, layer.dilation, strict=True)]
-    x = torch.randn((1, layer.in_channels, *sides), generator=generator).to(layer.weight)
-    stand_in = kind.__new__(kind)
-    vars(stand_in).update(vars(layer) | {"_parameters": layer._parameters | {"weight": weight}})
-    with _Convolutions() as convolutions:
-        made = kind.forward(stand_in, x)
-    ((given, result),) = convolutions.seen
-    plain = {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1} | given
-    ours = {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups")}
-    one_for_all = [plain[name] == each or {plain[name]} == set(each) for name, each in ours.items() if name != "groups"]
-    used = plain["weight"]
-    same = made is result and given["input"] is x and plain["bias"] is layer.bias and plain["groups"] == layer.groups
-    if not same or not all(one_for_all) or used.shape != weight.shape:
-        return False
-    filters = used.flatten(1).gather(1, weight.flatten(1).argsort(1))
-    slack = 1e-5 * filters.abs().amax(1, keepdim=True)
-    return bool((filters.diff(dim=1) >= -slack).all() and (filters[:, -1:] - filters[:, :1] > slack).all())

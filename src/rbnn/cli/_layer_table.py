@@ -33,6 +33,7 @@ def print_layers(
 ) -> None:
     """``expendable`` names the columns that may be left out, the first one first.  If the names of the layers do not
     fit even then, they go on in the next line."""
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = {
         column: max(len(line) for cell in (column, *cells) for line in cell.split("\n"))
         for column, *cells in zip(columns, *rows, total, strict=True)
@@ -64,4 +65,4 @@ def _width(widths: dict[str, int], columns: Sequence[str]) -> int:
 
 
 def _chosen(row: Sequence[str], columns: Sequence[str], shown: Sequence[str]) -> list[str]:
-    return [escape(visible(cell)) for cell, column in zip(row, columns, strict=True) if column in shown]
+    return [escape(cell) for cell, column in zip(row, columns, strict=True) if column in shown]

@@ -70,7 +70,7 @@ def _print(path: Path, shape: tuple[int, int, int], costs: PackedCosts) -> None:
     digits = 3 if milliseconds >= SHORT else 5
     rows = [
         (
-            visible(each.name),
+            each.name,
             each.kind,
             as_shape(each.weight),
             as_shape(each.output),

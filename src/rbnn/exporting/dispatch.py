@@ -15,6 +15,7 @@ from rbnn.exporting import resizing as z
 from rbnn.exporting import selections as c
 from rbnn.exporting import shapes as s
 from rbnn.exporting.traced_call import Handler
+from rbnn.exporting.unpooling import max_unpool
 from rbnn.models import Join, OptionA, RPReLU
 
 MODULES: dict[type[nn.Module], Handler] = {
@@ -76,7 +77,7 @@ FUNCTIONS: dict[str, Handler] = {
     "max_pool1d": q.max_pool, "max_pool2d": q.max_pool, "avg_pool1d": q.avg_pool, "avg_pool2d": q.avg_pool,
     "adaptive_avg_pool1d": q.adaptive_avg_pool, "adaptive_avg_pool2d": q.adaptive_avg_pool,
     "adaptive_max_pool1d": q.adaptive_max_pool, "adaptive_max_pool2d": q.adaptive_max_pool,
-    "max_pool2d_with_indices": q.max_pool, "max_unpool2d": k.max_unpool,
+    "max_pool2d_with_indices": q.max_pool, "max_unpool2d": max_unpool,
     "lp_pool1d": q.lp_pool, "lp_pool2d": q.lp_pool,
     "mean": r.mean, "sum": r.total, "var": r.var, "std": r.std,
     "var_mean": r.var_mean, "std_mean": r.var_mean, "logsumexp": r.logsumexp,

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from rbnn.errors import ExportError
 from rbnn.exporting.batches import APART, PLAIN, Batched, Layout, leaves_the_batch, lowered
 from rbnn.exporting.binary import Known, binary_layer
-from rbnn.exporting.comparisons import max_unpool
 from rbnn.exporting.dispatch import FUNCTIONS, MODULES, TAKE_SIDES_OF_ONE, called
 from rbnn.exporting.draft import Draft, picture_shape
 from rbnn.exporting.pools import Maxima
@@ -18,6 +17,7 @@ from rbnn.exporting.reductions import INDICES
 from rbnn.exporting.shapes import made_whole
 from rbnn.exporting.trace import Step, Traced, Value, last_child, replaced, values_in
 from rbnn.exporting.traced_call import Call, Handler, Place
+from rbnn.exporting.unpooling import max_unpool
 from rbnn.nn import BinaryLayer, BinaryLinear
 from rbnn.packed.graph import Answer, answer_buffers, unused
 from rbnn.packed.operations import Buffer

@@ -4,11 +4,11 @@ import os
 from difflib import get_close_matches
 from pathlib import Path
 
+from rbnn.data.image_folder import ENDINGS
 from rbnn.errors import CheckpointError
 from rbnn.packed import pretrained
 
 SUFFIX = ".rbnn"
-IMAGES = ".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"
 
 
 def named_file(net: Path) -> Path:
@@ -31,7 +31,7 @@ def find_net(net: Path) -> Path:
             ) from None
     except (OSError, ValueError):
         pass  # the reader will report what is wrong
-    if path.suffix.lower() in IMAGES and path.is_file():
+    if path.suffix.lower() in ENDINGS and path.is_file():
         raise CheckpointError(f"{net} is an image, not a network: name the network first")
     return path
 
