@@ -134,3 +134,17 @@ def test_averages_over_large_pictures(size: int, side: int, tmp_path: Path) -> N
     model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Hardtanh(), nn.AdaptiveAvgPool2d(size), nn.Flatten())
     images = torch.full((1, 3, side, side), 0.1)
     rbnn.export(model, tmp_path / "net.rbnn", example_input=images)
+
+
+def test_a_batch_norm_may_cancel_its_input(tmp_path: Path) -> None:
+    """Before training the channels of a pooled branch may not vary at all, so that their norm leaves nothing but
+    rounding."""
+    conv, norm = rbnn.BinaryConv2d(32, 16, 1, bias=False, method="xnor-net"), nn.BatchNorm2d(16)
+    with torch.no_grad():
+        same = conv(torch.ones(1, 32, 1, 1)).flatten()
+    norm.running_mean, norm.running_var = same, torch.zeros(16)
+    model = nn.Sequential(nn.Conv2d(3, 32, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), conv, norm, nn.Flatten())
+    nn.init.ones_(model[0].bias)  # type: ignore[arg-type]
+    nn.init.zeros_(model[0].weight)  # type: ignore[arg-type]
+    report = rbnn.export(model, tmp_path / "net.rbnn", example_input=torch.randn(2, 3, 4, 4))
+    assert report.answer_difference < 1e-3

@@ -26,6 +26,9 @@ from rbnn.packed.session import Session
 
 ACCUMULATORS = "accumulators of "
 SIDES = Sides("the packed", "torch's")
+SHIFT_ROUNDS = 0.01
+"""Part of a shift that counts as the size of a layer's output.  If the shift cancels the sums, as after a batch norm
+whose channels do not vary, only 1e-8 of the shift is left: the rounding of float32."""
 
 
 def compare(
@@ -82,7 +85,8 @@ def _operation(
             continue
         compared = True
         if known[name].signs is None:
-            difference = max(difference, SIDES.float_difference(graph, operation, given[name], seen[name]))
+            least = SHIFT_ROUNDS * float(np.abs(operation.tensors.get("shift", 0.0)).max())
+            difference = max(difference, SIDES.float_difference(graph, operation, given[name], seen[name], least))
         else:
             signs += given[name].size
             values, level = known[name].value.double(), known[name].level
