@@ -45,6 +45,7 @@ OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "max_pool1d": lambda x: F.max_pool1d(x, 4),
     "torch.max_pool1d": lambda x: torch.max_pool1d(x, 4, 3),
     "AvgPool1d": nn.AvgPool1d(4, 3, 1, ceil_mode=True),
+    "AvgPool1d, longer than the signal": nn.AvgPool1d(300, ceil_mode=True),
     "AvgPool1d without padding": nn.AvgPool1d(4, padding=2, count_include_pad=False),
     "avg_pool1d": lambda x: F.avg_pool1d(x, 5),
     "AdaptiveAvgPool1d": nn.AdaptiveAvgPool1d(4),

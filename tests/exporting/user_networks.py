@@ -161,6 +161,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "max pool": lambda: nn.MaxPool2d((3, 2), stride=(2, 1), padding=1, ceil_mode=True),
     "dilated max pool": lambda: nn.MaxPool2d(2, stride=1, dilation=(3, 2)),
     "avg pool": lambda: nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True, count_include_pad=False),
+    "avg pool, larger than its input": lambda: nn.AvgPool2d(1280, ceil_mode=True),
     "avg pool, padding counted": lambda: nn.AvgPool2d((2, 3), padding=(0, 1)),
     "adaptive avg pool": lambda: nn.AdaptiveAvgPool2d((4, 3)),
     "adaptive max pool": lambda: nn.AdaptiveMaxPool2d((None, 5)),

@@ -55,6 +55,9 @@ def avg_pool(
     if divisor_override is not None:
         raise call.fail("divisor_override is not supported")
     attributes = _window(x, kernel_size, stride, padding, ceil_mode) | {"count_padding": bool(count_include_pad)}
+    beyond = np.subtract(attributes["kernel"], call.shape_of(x.value)[:2])
+    if not any(attributes["padding"]) and (beyond >= 0).all() and beyond.any():
+        return adaptive_avg_pool(call, x, 1)  # ceil_mode allows a window that is larger than the image
     return call.write("avg_pool", {"x": x.buffer}, attributes=attributes)
 
 
