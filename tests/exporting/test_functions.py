@@ -82,6 +82,8 @@ CHOSEN: dict[str, Function] = {
     "a large triangle": lambda x: torch.bmm(x.flatten(2).mT, x.flatten(2)).flatten(1)[
         :, torch.ones(HEIGHT * WIDTH, HEIGHT * WIDTH).triu().flatten().nonzero()[:, 0]
     ],
+    "joined with nothing": lambda x: torch.cat([x, torch.zeros(len(x), 0, *x.shape[2:]), F.relu(x)], 1),
+    "joined with nothing else": lambda x: torch.cat([torch.zeros(0), x * 2], 1),
     "equal": lambda x: x * (F.max_pool2d(x, 3, 1, 1) == x), "not equal": lambda x: (x.relu() != 0) * x,
     "equal to a number": lambda x: torch.where(x.clamp(0, 1).eq(1), x, -x),
     "a list": lambda x: x[:, [3, 1, 1, 0]], "a permutation": lambda x: x[:, torch.tensor([*range(11, -1, -2), 0, 4])],
