@@ -144,7 +144,7 @@ def made_whole(call: Call, x: Place) -> Place:
 
 def cat(call: Call, tensors: Any, dim: int = 0, **named: int) -> str:
     dim = named.get("axis", dim)
-    parts = [each for each in tensors if not (isinstance(each, Tensor) and each.numel() == 0)]  # such as no extra tokens
+    parts = [each for each in tensors if not (isinstance(each, Tensor) and not each.numel())]  # such as no extra tokens
     places = [each if isinstance(each, Place) else _part(call, each, index) for index, each in enumerate(parts)]
     if call.result.dim() == 4 and len(call.result) != len(places[0].value):
         raise call.fail("images of a batch must stay separate: join along another dimension")
