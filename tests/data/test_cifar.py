@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from official_formats import python2_pickle, records, tar
 
+from rbnn import data
 from rbnn.data import _cifar, cifar10, cifar100
 from rbnn.data._cifar import Cifar, Records
 from rbnn.errors import DataError
@@ -181,6 +182,12 @@ def test_the_real_set_is_told_by_its_counts(tmp_path: Path) -> None:
     fill(tmp_path, "binary folder", SMALL10, made_up(SMALL10))
     with pytest.raises(DataError, match=r"expected 10,000 images in .*, got 20"):
         cifar10.load(tmp_path, "test")
+
+
+def test_a_directory_may_be_a_string(tmp_path: Path) -> None:
+    fill(tmp_path, "binary folder", SMALL10, made_up(SMALL10))
+    with pytest.raises(DataError, match=r"expected 10,000 images in .*, got 20"):
+        data.load("cifar10", str(tmp_path), "test")
 
 
 def test_what_to_do_when_nothing_is_there(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rbnn import data
 from rbnn.data import digits
-from rbnn.errors import DataError
+from rbnn.errors import DataError, UnknownName
 
 
 def test_arrays_are_the_normalised_images() -> None:
@@ -33,6 +33,11 @@ def test_shapes_counts_and_range() -> None:
     assert (train.images.dtype, train.labels.dtype) == (np.uint8, np.int64)
     assert (train.images.min(), train.images.max()) == (0, 255)
     assert (train.channels, train.image_size, train.flip, train.crop_padding) == (1, 8, False, 1)
+
+
+def test_an_unknown_split_is_refused() -> None:
+    with pytest.raises(UnknownName, match="unknown split 'val': available: test, train"):
+        data.load("digits", split="val")  # type: ignore[call-overload]
 
 
 def test_the_split_is_stratified_and_covers_the_set() -> None:

@@ -136,15 +136,18 @@ def test_averages_over_large_pictures(size: int, side: int, tmp_path: Path) -> N
     rbnn.export(model, tmp_path / "net.rbnn", example_input=images)
 
 
-def test_a_batch_norm_may_cancel_its_input(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signs", [False, True])
+def test_a_batch_norm_may_cancel_its_input(tmp_path: Path, signs: bool) -> None:
     """Before training the channels of a pooled branch may not vary at all, so that their norm leaves nothing but
     rounding."""
-    conv, norm = rbnn.BinaryConv2d(32, 16, 1, bias=False, method="xnor-net"), nn.BatchNorm2d(16)
+    conv, norm = rbnn.BinaryConv2d(32, 64, 1, bias=False, method="xnor-net"), nn.BatchNorm2d(64)
     with torch.no_grad():
         same = conv(torch.ones(1, 32, 1, 1)).flatten()
-    norm.running_mean, norm.running_var = same, torch.zeros(16)
-    model = nn.Sequential(nn.Conv2d(3, 32, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), conv, norm, nn.Flatten())
-    nn.init.ones_(model[0].bias)  # type: ignore[arg-type]
-    nn.init.zeros_(model[0].weight)  # type: ignore[arg-type]
-    report = rbnn.export(model, tmp_path / "net.rbnn", example_input=torch.randn(2, 3, 4, 4))
+    norm.running_mean, norm.running_var = same, torch.zeros(64)
+    nn.init.uniform_(norm.weight, 0.5, 2)
+    branch = nn.Sequential(nn.Conv2d(3, 32, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), conv, norm)
+    nn.init.ones_(branch[0].bias)  # type: ignore[arg-type]
+    nn.init.zeros_(branch[0].weight)  # type: ignore[arg-type]
+    reader = rbnn.BinaryConv2d(64, 16, 1, method="bnn") if signs else nn.Identity()
+    report = rbnn.export(nn.Sequential(branch, reader, nn.Flatten()), tmp_path / "net.rbnn", torch.randn(2, 3, 4, 4))
     assert report.answer_difference < 1e-3

@@ -6,7 +6,7 @@ Each set is a file with two functions, `load(directory, split)` and `obtain(dire
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol, cast, overload
+from typing import Literal, Protocol, cast, get_args, overload
 
 from rbnn.data._sets import FolderSet, ImageSet, Obtained, Split
 from rbnn.errors import UnknownName
@@ -34,18 +34,21 @@ def names() -> list[str]:
 
 
 @overload
-def load(name: Literal["digits"], directory: Path | None = None, split: Split = "train") -> ImageSet: ...
+def load(name: Literal["digits"], directory: Path | str | None = None, split: Split = "train") -> ImageSet: ...
 @overload
-def load(name: str, directory: Path | None = None, split: Split = "train") -> ImageSet | FolderSet: ...
-def load(name: str, directory: Path | None = None, split: Split = "train") -> ImageSet | FolderSet:
+def load(name: str, directory: Path | str | None = None, split: Split = "train") -> ImageSet | FolderSet: ...
+def load(name: str, directory: Path | str | None = None, split: Split = "train") -> ImageSet | FolderSet:
     """Load one split of a data set whose files are in `directory/NAME` or `directory`. `rbnn train` and `rbnn eval` use
     the same splits."""
-    return replace(_data_set(name).load(directory, split), split=split)
+    if split not in get_args(Split):
+        raise UnknownName("split", split, get_args(Split))
+    place = None if directory is None else Path(directory)
+    return replace(_data_set(name).load(place, split), split=split)
 
 
-def obtain(name: str, directory: Path) -> Obtained:
+def obtain(name: str, directory: Path | str) -> Obtained:
     """Get the verified files of a data set in `directory`. An error says which file to put where."""
-    return _data_set(name).obtain(directory)
+    return _data_set(name).obtain(Path(directory))
 
 
 def _data_set(name: str) -> _DataSet:

@@ -26,9 +26,9 @@ from rbnn.packed.session import Session
 
 ACCUMULATORS = "accumulators of "
 SIDES = Sides("the packed", "torch's")
-SHIFT_ROUNDS = 0.01
+SHIFT_ROUNDS = 0.1
 """Part of a shift that counts as the size of a layer's output.  If the shift cancels the sums, as after a batch norm
-whose channels do not vary, only 1e-8 of the shift is left: the rounding of float32."""
+whose channels do not vary, only about 1e-7 of the shift is left: the rounding of float32."""
 
 
 def compare(
@@ -84,15 +84,15 @@ def _operation(
         if name not in known:
             continue
         compared = True
+        least = SHIFT_ROUNDS * max(known[name].shift, float(np.abs(operation.tensors.get("shift", 0.0)).max()))
         if known[name].signs is None:
-            least = SHIFT_ROUNDS * float(np.abs(operation.tensors.get("shift", 0.0)).max())
             difference = max(difference, SIDES.float_difference(graph, operation, given[name], seen[name], least))
         else:
             signs += given[name].size
             values, level = known[name].value.double(), known[name].level
             assert level is not None, "signs have a level"
             differ = given[name] != seen[name]
-            near_ties += SIDES.near_ties(operation, differ, pictures(values), pictures(values - level.double()))
+            near_ties += SIDES.near_ties(operation, differ, pictures(values), pictures(values - level.double()), least)
     return Compared(operation.name, operation.kind, difference, signs, near_ties) if compared else None
 
 

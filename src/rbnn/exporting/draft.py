@@ -22,6 +22,8 @@ class TorchValue:
     value: Tensor
     level: Tensor | None = None
     signs: Tensor | None = None
+    shift: float = 0.0
+    """The largest shift that a threshold replaces."""
 
 
 @dataclass

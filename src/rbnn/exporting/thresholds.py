@@ -1,5 +1,7 @@
 """If only a sign follows a binary convolution, one integer per channel replaces everything in between."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from rbnn.exporting.draft import Array, Draft
@@ -13,11 +15,20 @@ def use_thresholds(draft: Draft) -> None:
     for operation in draft.operations:
         alone = set(operation.outputs) == {"bits"} and "residual" not in operation.inputs
         if operation.kind == "binary_conv" and alone:
+            _note_shift(draft, operation)
             _use_threshold(operation)
     for operation in draft.operations:
         for role, nothing in (("scale", 1.0), ("shift", 0.0), ("level", 0.0)):
             if operation.kind != "affine" and role in operation.tensors and (operation.tensors[role] == nothing).all():
                 del operation.tensors[role]
+
+
+def _note_shift(draft: Draft, operation: Operation) -> None:
+    """For the comparison with torch, which adds the shift in float32."""
+    bits = operation.outputs["bits"]
+    if bits in draft.torch_values:
+        shift = float(np.abs(operation.tensors.get("shift", 0.0)).max())
+        draft.torch_values[bits] = replace(draft.torch_values[bits], shift=shift)
 
 
 def _use_threshold(operation: Operation) -> None:

@@ -99,11 +99,19 @@ class Sides:
             )
         return worst
 
-    def near_ties(self, operation: Operation, differ: NDArray[Any], values: NDArray[Any], apart: NDArray[Any]) -> int:
+    def near_ties(
+        self,
+        operation: Operation,
+        differ: NDArray[Any],
+        values: NDArray[Any],
+        apart: NDArray[Any],
+        least: float = 0.0,
+    ) -> int:
         """The number of signs that differ.  ``values`` are those before the signs, and ``apart`` are their distances
-        from the level, in double, where the difference of two floats is never rounded to 0."""
+        from the level, in double, where the difference of two floats is never rounded to 0.  The distances are relative
+        to the largest value of each image, or to ``least``."""
         if differ.any():
-            worst = float((np.abs(apart) / largest(values))[differ].max())
+            worst = float((np.abs(apart) / np.maximum(largest(values), least))[differ].max())
             if worst > NEAR_TIE:
                 raise ExportError(
                     f"layer {quoted(operation.name)}: {int(differ.sum())} of {differ.size} signs differ "
