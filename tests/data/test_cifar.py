@@ -42,8 +42,8 @@ def as_pickles(cifar: Cifar, found: dict[str, Records]) -> dict[str, bytes]:
 
 def write(folder: Path, files: dict[str, bytes]) -> None:
     folder.mkdir(parents=True)
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
 
 
 def fill(directory: Path, container: str, cifar: Cifar, found: dict[str, Records]) -> None:
