@@ -266,6 +266,11 @@ def test_no_penalty_is_zero() -> None:
     assert rbnn.penalty(torch.nn.Sequential(BinaryLinear(9, 5))) == 0.0
 
 
+def test_the_penalty_of_a_loss_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"penalty takes the model, got Tensor: write loss \+ rbnn.penalty\(model\)$"):
+        rbnn.penalty(torch.ones(1))  # type: ignore[arg-type]
+
+
 @pytest.mark.usefixtures("squares")
 def test_output_sees_the_layers_input() -> None:
     layer = BinaryLinear(9, 5, method="squares").eval()

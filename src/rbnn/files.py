@@ -51,11 +51,16 @@ def check_place(path: Path) -> None:
 
 
 def check_export_place(path: Path) -> None:
-    """The same for an export, which is the first thing that many write, and often into a directory that is not there
-    yet."""
+    """The same for an export, as an ExportError.  An export is the first thing that many write, and often into a
+    directory that is not there yet."""
     if not path.absolute().parent.is_dir():
         raise ExportError(f"the directory {path.parent} does not exist: create it before the export to {path}")
-    check_place(path)
+    try:
+        check_place(path)
+    except OSError as reason:
+        raise ExportError(
+            f"cannot export to {path} ({reason.strerror}): name a file in a directory that you can write to"
+        ) from None
 
 
 def _target(path: Path) -> Path:
@@ -67,7 +72,7 @@ def _target(path: Path) -> Path:
     except FileNotFoundError:
         return target
     if stat.S_ISDIR(there.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise IsADirectoryError(errno.EISDIR, "it is a directory, but the output is a file: add a file name", str(path))
     if not stat.S_ISREG(there.st_mode) or not target.exists():  # a descriptor's file may be deleted
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     if any(os.path.samestat(there, stream) for stream in _standard_streams()):

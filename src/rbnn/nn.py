@@ -272,6 +272,8 @@ def show_example(model: nn.Module, example_input: Tensor) -> None:
 
 def penalty(model: nn.Module) -> Tensor | float:
     """Return the sum of the penalties of the model's methods, to be added to the loss.  It is 0 for most methods."""
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"penalty takes the model, got {type(model).__name__}: write loss + rbnn.penalty(model)")
     layers = [layer for _, layer in binary_layers(model)]
     terms = [term for layer in layers if (term := layer.method.penalty(layer.filters)) is not None]
     for layer in layers:

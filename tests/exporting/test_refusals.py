@@ -252,6 +252,29 @@ def test_swapped_arguments_are_named(tmp_path: Path) -> None:
     arguments: tuple[Any, ...] = (Around(nn.ReLU()), images(), tmp_path / "net.rbnn")
     with pytest.raises(ExportError, match="takes the model, then the path of the file, got Tensor as the path"):
         rbnn.export(*arguments)
+    path_first: tuple[Any, ...] = (str(arguments[2]), arguments[0], images())
+    with pytest.raises(ExportError, match="takes the model, then the path of the file, got str as the model"):
+        rbnn.export(*path_first)
+
+
+@pytest.mark.parametrize("name", ["", "file/net.rbnn", "/proc/net.rbnn"])
+def test_a_path_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> None:
+    """A directory, a place below a file, and a directory that takes no new files."""
+    (tmp_path / "file").touch()
+    path = tmp_path / name
+    said = "cannot export to .*name a file in a directory that you can write to$|does not exist: create it"
+    with pytest.raises(ExportError, match=said):
+        rbnn.export(Around(nn.ReLU()), path, images())
+
+
+def test_none_means_not_given(tmp_path: Path) -> None:
+    paths = tmp_path / "without.rbnn", tmp_path / "none.rbnn"
+    model, example = Around(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 4))), images()
+    rbnn.export(model, paths[0], example)
+    rbnn.export(model, paths[1], example, mean=None, std=None, classes=None)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    with pytest.raises(ExportError, match="mean and std go together: got mean without std"):
+        rbnn.export(model, paths[1], example, mean=0.5, std=None)
 
 
 def test_the_contract_must_fit(tmp_path: Path) -> None:

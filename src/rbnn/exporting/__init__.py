@@ -33,9 +33,9 @@ def export(
     model: nn.Module,
     path: str | Path,
     example_input: Example,
-    mean: Sequence[float] | float = (),
-    std: Sequence[float] | float = (),
-    classes: Sequence[str] = (),
+    mean: Sequence[float] | float | None = None,
+    std: Sequence[float] | float | None = None,
+    classes: Sequence[str] | None = None,
     *,
     stem: str = "float32",
     float_layers: str = "float32",
@@ -62,15 +62,17 @@ def export(
                        which torch runs the same operations.  They vary in single pixels, or in steps of the network's
                        stride.  The network is traced and compared at two more sizes
     """
+    if not isinstance(model, nn.Module):
+        raise ExportError(f"export takes the model, then the path of the file, got {type(model).__name__} as the model")
+    if not isinstance(path, str | Path):
+        raise ExportError(f"export takes the model, then the path of the file, got {type(path).__name__} as the path")
+    check_export_place(Path(path))  # fails before the long comparison
     if changed := changed_behind_the_schedule(model):
         warnings.warn(
             f"the weight of {changed[0]!r} ({plural(len(changed), 'binary layer')}) was written after the last step of "
             "the optimiser, so its scale and rotation belong to the old weight: call restart_method() of the layer",
             stacklevel=2,
         )
-    if not isinstance(path, str | Path):
-        raise ExportError(f"export takes the model, then the path of the file, got {type(path).__name__} as the path")
-    check_export_place(Path(path))  # fails before the long comparison
     exported = packed(
         model, example_input, mean, std, classes, stem=stem, float_layers=float_layers, free_size=free_size
     )
@@ -93,16 +95,17 @@ class Packed:
 def packed(
     model: nn.Module,
     example_input: Example,
-    mean: Sequence[float] | float = (),
-    std: Sequence[float] | float = (),
-    classes: Sequence[str] = (),
+    mean: Sequence[float] | float | None = None,
+    std: Sequence[float] | float | None = None,
+    classes: Sequence[str] | None = None,
     *,
     stem: str = "float32",
     float_layers: str = "float32",
     free_size: bool = False,
 ) -> Packed:
     """Do everything that ``export`` does, except writing the file."""
-    mean, std = ((each,) if isinstance(each, int | float) else each for each in (mean, std))
+    mean, std = ((each,) if isinstance(each, int | float) else () if each is None else each for each in (mean, std))
+    classes = () if classes is None else classes
     if bool(len(mean)) != bool(len(std)):
         here, missing = ("mean", "std") if len(mean) else ("std", "mean")
         raise ExportError(f"mean and std go together: got {here} without {missing}")
