@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,6 +39,20 @@ def test_shapes_counts_and_range() -> None:
 def test_an_unknown_split_is_refused() -> None:
     with pytest.raises(UnknownName, match="unknown split 'val': available: test, train"):
         data.load("digits", split="val")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(("name", "word"), [("digits", "test"), ("digits", "val"), ("cifar10", "test")])
+def test_a_split_in_place_of_the_directory_is_refused(
+    name: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=f"directory '{word}' does not exist: to choose a split, write split=\"test\"$"):
+        data.load(name, word)
+
+
+def test_a_directory_may_be_there_and_that_of_a_command_need_not(tmp_path: Path) -> None:
+    for directory in (str(tmp_path), tmp_path, tmp_path / "absent"):
+        assert len(data.load("digits", directory, "test")) == 360
 
 
 def test_the_split_is_stratified_and_covers_the_set() -> None:

@@ -41,7 +41,7 @@ def test_evaluation_alone_needs_no_training_pictures(tmp_path: Path) -> None:
 def test_trees_that_make_no_sense(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no train images in"):
         image_folder.load(tmp_path, "train")
-    with pytest.raises(DataError, match="--data-dir"):
+    with pytest.raises(DataError, match=r"name their directory \(--data-dir DIR, or the argument directory\)$"):
         image_folder.load(None, "train")
     tree(tmp_path, "train/cat/1.jpg", "val/bird/1.jpg")
     with pytest.raises(DataError, match="has the class bird, which has no training images"):

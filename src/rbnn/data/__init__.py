@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol, cast, get_args, overload
 
 from rbnn.data._sets import FolderSet, ImageSet, Obtained, Split
-from rbnn.errors import UnknownName
+from rbnn.errors import DataError, UnknownName
 
 __all__ = ["FolderSet", "ImageSet", "Obtained", "Split", "load", "names", "obtain"]
 
@@ -20,6 +20,9 @@ _MODULES = {
     "fashion-mnist": "fashion_mnist",
     "image-folder": "image_folder",
 }
+
+_EMBEDDED = ("digits",)
+"""The sets that are part of a package and need no directory."""
 
 
 class _DataSet(Protocol):
@@ -40,10 +43,15 @@ def load(name: str, directory: Path | str | None = None, split: Split = "train")
 def load(name: str, directory: Path | str | None = None, split: Split = "train") -> ImageSet | FolderSet:
     """Load one split of a data set whose files are in `directory/NAME` or `directory`. `rbnn train` and `rbnn eval` use
     the same splits."""
-    if split not in get_args(Split):
-        raise UnknownName("split", split, get_args(Split))
-    place = None if directory is None else Path(directory)
-    return replace(_data_set(name).load(place, split), split=split)
+    splits = get_args(Split)
+    if split not in splits:
+        raise UnknownName("split", split, splits)
+    chosen, place = _data_set(name), None if directory is None else Path(directory)
+    # The commands pass the path of --data-dir for every set, so a path may be missing if the set needs none.
+    maybe_split = isinstance(directory, str) and (name in _EMBEDDED or directory in splits)
+    if maybe_split and place is not None and not place.exists():
+        raise DataError(f'the directory {directory!r} does not exist: to choose a split, write split="test"')
+    return replace(chosen.load(place, split), split=split)
 
 
 def obtain(name: str, directory: Path | str) -> Obtained:

@@ -86,7 +86,7 @@ def find(cifar: Cifar, directory: Path) -> Container | None:
 def load(cifar: Cifar, directory: Path | None, split: Split) -> ImageSet:
     """Read one split from the container that is found."""
     if directory is None:
-        raise DataError(f"{cifar.name} is read from files: name their directory with --data-dir DIR")
+        raise _files.no_directory(cifar.name)
     container = find(cifar, directory)
     if container is None:
         raise DataError(

@@ -26,6 +26,11 @@ LARGEST_FILE = 1 << 30
 BROKEN_ARCHIVE = (tarfile.TarError, EOFError, zlib.error, OSError)
 
 
+def no_directory(name: str) -> DataError:
+    """What to raise for a set of files without a directory, from a command or from Python."""
+    return DataError(f"{name} is read from files: name their directory (--data-dir DIR, or the argument directory)")
+
+
 def checksum(path: Path, algorithm: str) -> str:
     """The hexadecimal digest of a file; `algorithm` as hashlib names it."""
     with path.open("rb") as file:

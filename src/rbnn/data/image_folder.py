@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rbnn.data import _files
 from rbnn.data._sets import FolderSet, Obtained, Split
 from rbnn.errors import DataError
 from rbnn.text import plural
@@ -20,7 +21,7 @@ TREES = {split: f"{' or '.join(names)}/<class>/*.jpg" for split, names in FOLDER
 def load(directory: Path | None, split: Split) -> FolderSet:
     """List the images, which are decoded when needed. Classes are the sorted folders of `train`."""
     if directory is None:
-        raise DataError("image-folder is read from files: name their directory with --data-dir DIR")
+        raise _files.no_directory("image-folder")
     root = _split_folder(directory, split)
     if root is None and not directory.exists():
         raise DataError(f"{directory} does not exist: expected a directory with {TREES[split]}")
