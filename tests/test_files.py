@@ -31,10 +31,10 @@ def test_a_directory_is_no_place_for_a_file(name: str, tmp_path: Path, monkeypat
     (tmp_path / "here" / "folder").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(IsADirectoryError, match="Is a directory") as raised:
+    with pytest.raises(IsADirectoryError, match="it is a directory, but the output must be a file") as raised:
         write_whole(Path(name), pytest.fail)
     assert raised.value.filename == (name or ".")
-    with pytest.raises(IsADirectoryError, match="Is a directory"):
+    with pytest.raises(IsADirectoryError, match="it is a directory, but the output must be a file"):
         check_place(Path(name))
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -72,7 +72,7 @@ def _target(path: Path) -> Path:
     except FileNotFoundError:
         return target
     if stat.S_ISDIR(there.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "it is a directory, but the output is a file: add a file name", str(path))
+        raise IsADirectoryError(errno.EISDIR, "it is a directory, but the output must be a file", str(path))
     if not stat.S_ISREG(there.st_mode) or not target.exists():  # a descriptor's file may be deleted
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     if any(os.path.samestat(there, stream) for stream in _standard_streams()):

@@ -92,7 +92,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         (["resnet20-bireal-digit", "--onnx", "a"], "did you mean resnet20-bireal-digits?"),
         (["none.rbnn", "--onnx", "a"], "none.rbnn: no such file"),
         (["RUN", "--onnx", "no such/a"], "cannot access no such/a: the directory no such does not exist"),
-        (["RUN", "--qonnx", "."], "cannot access .: Is a directory"),
+        (["RUN", "--qonnx", "."], "cannot access .: it is a directory, but the output must be a file"),
         (["RUN", "--onnx", "a", "--images", "0"], "--images must be 1 to 100"),
     ],
 )

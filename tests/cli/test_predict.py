@@ -241,7 +241,7 @@ def variant(name: str) -> Graph:
         (["predict", "net.rbnn", "none.png"], "image none.png does not exist"),
         (["predict", "net.rbnn", "text.png"], "text.png could not be read as an image: its format is unknown"),
         (["predict", "net.rbnn", "half.png"], "half.png could not be read as an image"),
-        (["predict", "net.rbnn", "image-folder"], "image-folder could not be read as an image"),
+        (["predict", "net.rbnn", "image-folder"], "image-folder is a directory, not an image: pass its files"),
         (["predict", "net.rbnn", "picture.png", "--top", "0"], "--top must be at least 1, got 0"),
         (["predict", "none.rbnn", "picture.png"], "none.rbnn: no such file"),
         (

@@ -114,6 +114,16 @@ def test_a_text_file_named_jpg(tmp_path: Path) -> None:
         preprocess.decode(tmp_path / "dog.jpg")
 
 
+def test_an_empty_file_and_a_directory(tmp_path: Path) -> None:
+    path = tmp_path / "cat.jpg"
+    path.touch()
+    for empty in (path, str(path), b""):
+        with pytest.raises(DataError, match=r"could not be read as an image: it is empty$"):
+            preprocess.decode(empty)
+    with pytest.raises(DataError, match=rf"is a directory, not an image: pass its files, such as {tmp_path}/\*\.png$"):
+        preprocess.decode(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("error", "reason"), [(EOFError(), r"its decoder gave up \(EOFError\)"), (OSError("x" * 999), "x{200}")]
 )

@@ -320,7 +320,7 @@ def test_a_lone_checkpoint_has_everything_but_curves(rbnn_run: Path, tmp_path: P
         (["run", "renamed"], "renamed is a packed network, which has no training state"),
         (["resnet20-bireal-digits"], "resnet20-bireal-digits is a packed network, which has no training state"),
         (["broken.rbnn"], "broken.rbnn: not a packed network"),
-        (["run", "-o", "empty"], "cannot access empty: Is a directory"),
+        (["run", "-o", "empty"], "cannot access empty: it is a directory, but the output must be a file"),
         (["run", "-o", "no/such/page.html"], "no/such"),
         (["run", "--figures", "file"], "file"),
     ],

@@ -52,15 +52,23 @@ def decode(source: Source) -> Picture:
         raise
     except FileNotFoundError as error:
         raise DataError(f"image {where} does not exist") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{where} is a directory, not an image: pass its files, such as {where}/*.png") from error
     except Exception as error:  # Pillow's decoders can raise nearly anything for damaged files
         reason = str(error)[:LONGEST_REASON] or f"its decoder gave up ({type(error).__name__})"
         if isinstance(error, UnidentifiedImageError):
-            reason = "its format is unknown"
+            reason = "it is empty" if _is_empty(source) else "its format is unknown"
         raise DataError(f"{where} could not be read as an image: {reason}") from error
 
 
 def _called(source: Source) -> str:
     return str(source) if isinstance(source, Path | str) else "the image"
+
+
+def _is_empty(source: Source) -> bool:
+    if isinstance(source, Path | str):
+        return Path(source).stat().st_size == 0
+    return isinstance(source, bytes) and not source
 
 
 def _rgb(picture: Image.Image, file_format: str | None) -> Image.Image:

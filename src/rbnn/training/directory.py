@@ -173,4 +173,9 @@ def run_directory(config: TrainConfig, processes: Processes) -> Iterator[RunDire
 
 
 def cannot_write(path: Path, error: OSError) -> ConfigError:
+    """The error of a run that cannot write to its directory."""
+    if in_the_way := [each for each in (path, *path.parents) if each.is_file()]:
+        return ConfigError(
+            f"the run directory {path} cannot be created, because {in_the_way[0]} is a file: choose another --out"
+        )
     return ConfigError(f"cannot write to the run directory {path}: {error.strerror or error}")
