@@ -5,6 +5,7 @@
     ├── ConfigError               a value that is invalid, or two that contradict each other
     │   └── MissingImport         a run whose method or network comes from a file that was not imported
     ├── DataError                 a data file that is missing, damaged or not what it claims to be
+    │   └── MissingData           no files of the data set in the directory
     ├── CheckpointError           a checkpoint that is missing, damaged or belongs to another network
     │   └── DamagedCheckpoint     a checkpoint that is truncated or whose bytes have changed
     ├── NotBinary                 a layer or a network that cannot be binarized or expressed in bits
@@ -56,6 +57,10 @@ class MissingImport(ConfigError):
 
 class DataError(RbnnError):
     """A data file that is missing, damaged or not what it claims to be."""
+
+
+class MissingData(DataError):
+    """No files of the data set in the directory."""
 
 
 class CheckpointError(RbnnError):

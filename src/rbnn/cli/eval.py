@@ -4,14 +4,19 @@ import json
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
 from rbnn.cli._packed import cores
+from rbnn.cli._test_set import load_test_set
 from rbnn.data import FolderSet, ImageSet
 from rbnn.errors import CheckpointError, ConfigError, DataError
 from rbnn.packed.find import called, find_net, is_packed
 from rbnn.text import listed, plural, visible
+
+if TYPE_CHECKING:
+    from rbnn.training.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -25,8 +30,8 @@ class Eval:
     """Run directory (its best epoch), checkpoint, packed file (.rbnn) or name of a pretrained network."""
     data: str = ""
     """Data set. The default is the one that the network was trained on, which your own packed files do not record."""
-    data_dir: Path = Path("data")
-    """Directory of the data sets."""
+    data_dir: Path | None = None
+    """Directory of the data sets. The default is the directory that the run was trained with, otherwise ./data."""
     batch_size: int = 256
     """Images per forward pass."""
     device: str = "auto"
@@ -63,7 +68,7 @@ def _trained(options: Eval) -> "tuple[dict[str, float], ImageSet | FolderSet]":
 
     network = load_network(options.net)
     contract = network.contract
-    tests = _tests(options, options.data or network.config.data, contract.classes, contract.channels)
+    tests = _tests(options, options.data or network.config.data, contract.classes, contract.channels, network.config)
     tests = replace(
         tests, mean=contract.mean, std=contract.std
     )  # normalised as in its training, whatever the data set's own values are
@@ -101,15 +106,18 @@ def _packed(options: Eval) -> "tuple[dict[str, float], ImageSet | FolderSet]":
 
 
 def _tests(
-    options: Eval, name: str, classes: tuple[str, ...], channels: int, named: bool = True
+    options: Eval,
+    name: str,
+    classes: tuple[str, ...],
+    channels: int,
+    trained: "TrainConfig | None" = None,
+    named: bool = True,
 ) -> ImageSet | FolderSet:
     """The test set, if the network was trained for its classes (or for as many classes, if the network has no names).
     Labels are numbered as the network numbers its classes."""
     import numpy as np
 
-    from rbnn import data
-
-    tests = data.load(name, options.data_dir, "test")
+    tests = load_test_set(name, options.data_dir, trained)
     if named and tests.classes != classes and sorted(tests.classes) == sorted(classes):
         places = np.array([classes.index(each) for each in tests.classes], np.int64)
         tests = replace(tests, classes=classes, labels=places[tests.labels])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from rbnn.cli._packed import refuse_packed
+from rbnn.cli._test_set import load_test_set
 from rbnn.errors import ConfigError
 from rbnn.files import check_place
 from rbnn.packed.find import find_net, is_packed
@@ -43,8 +44,9 @@ class Export:
     """The ONNX file to write: standard operators, weights as bits."""
     qonnx: Path | None = None
     """The QONNX file to write: signs by BipolarQuant, for FINN and hls4ml."""
-    data_dir: Path = Path("data")
-    """Directory of the data sets. The comparison uses test images from it, or random images if there are none."""
+    data_dir: Path | None = None
+    """Directory of the data sets. The default is the directory that the run was trained with, otherwise ./data. The
+    comparison uses test images from it, or random images if there are none."""
     images: int = 4
     """Number of images to compare on."""
     stem: Literal["float32", "int8"] = "float32"
@@ -145,19 +147,15 @@ def _pictures(options: Export, network: "Network") -> "tuple[str, Tensor]":
     import numpy as np
     import torch
 
-    from rbnn import data
     from rbnn.data.preprocess import normalise
     from rbnn.errors import DataError
     from rbnn.training.batches import Batches
 
     contract, count = network.contract, options.images
     try:
-        tests = data.load(network.config.data, options.data_dir, "test")
-    except DataError:
-        print(
-            f"no test images of {network.config.data} in {options.data_dir}: comparing on random images",
-            file=sys.stderr,
-        )
+        tests = load_test_set(network.config.data, options.data_dir, network.config)
+    except DataError as error:
+        print(f"comparing on random images: {error}", file=sys.stderr)
         shape = count, contract.image_size, contract.image_size, contract.channels
         noise = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
         return "random", torch.from_numpy(normalise(noise, contract.mean, contract.std))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rbnn.data import _files, _unpickle
 from rbnn.data._sets import ImageSet, Obtained, Split
-from rbnn.errors import DataError
+from rbnn.errors import DataError, MissingData
 
 IMAGE_SIZE = 32
 PIXELS = 3 * IMAGE_SIZE * IMAGE_SIZE
@@ -89,7 +89,7 @@ def load(cifar: Cifar, directory: Path | None, split: Split) -> ImageSet:
         raise _files.no_directory(cifar.name)
     container = find(cifar, directory)
     if container is None:
-        raise DataError(
+        raise MissingData(
             f"{cifar.name} was not found in {directory}: run `rbnn data {cifar.name} --dir {directory}`, "
             f"or put {next(iter(cifar.archives))} there"
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rbnn.data import _files
 from rbnn.data._sets import ImageSet, Obtained, Split
-from rbnn.errors import DataError
+from rbnn.errors import DataError, MissingData
 
 IMAGE_SIZE = 28
 OFFICIAL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
@@ -50,7 +50,7 @@ def load(directory: Path | None, split: Split) -> ImageSet:
     """From the four idx files."""
     folder = find(directory)
     if folder is None:
-        raise DataError(
+        raise MissingData(
             f"fashion-mnist was not found in {directory or DEBIAN}: "
             f"run `rbnn data fashion-mnist --dir {directory or 'DIR'}`, or put {', '.join(MD5)} there"
         )

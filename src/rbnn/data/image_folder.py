@@ -7,7 +7,7 @@ import numpy as np
 
 from rbnn.data import _files
 from rbnn.data._sets import FolderSet, Obtained, Split
-from rbnn.errors import DataError
+from rbnn.errors import DataError, MissingData
 from rbnn.text import plural
 
 IMAGE_SIZE = 224
@@ -24,9 +24,9 @@ def load(directory: Path | None, split: Split) -> FolderSet:
         raise _files.no_directory("image-folder")
     root = _split_folder(directory, split)
     if root is None and not directory.exists():
-        raise DataError(f"{directory} does not exist: expected a directory with {TREES[split]}")
+        raise MissingData(f"{directory} does not exist: expected a directory with {TREES[split]}")
     if root is None:
-        raise DataError(f"no {split} images in {directory}: expected {TREES[split]}")
+        raise MissingData(f"no {split} images in {directory}: expected {TREES[split]}")
     classes = _classes(_split_folder(directory, "train") or root)
     unknown = sorted(set(_classes(root)) - set(classes))
     if unknown:
