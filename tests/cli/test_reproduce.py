@@ -204,28 +204,32 @@ def test_one_sentence(words: list[str], says: str, rbnn: Rbnn, tmp_path: Path, m
 
 
 def test_a_table_of_ones_own_with_a_method_of_ones_own(tmp_path: Path) -> None:
-    """In separate processes: the method does not affect other tests, and the training process knows it."""
+    """In separate processes: the method does not affect other tests, and the training process knows it.  The working
+    directory contains another file of the same name, which nobody imports."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "mine.py").write_text("raise SystemExit(1)\n")
     (tmp_path / "mine.py").write_text(
         "from rbnn.methods import BNN, register_method\n@register_method('own')\nclass Own(BNN): pass\n"
     )
     rows = [f'[[rows]]\nname = "{name}"\nmodel = "resnet20"\nmethod = "{name}"\ntop1 = 50\n' for name in ("own", "bnn")]
     (tmp_path / "mine.toml").write_text('title = "Mine"\ndata = "digits"\nepochs = 1\n' + "".join(rows))
-    words = ["reproduce", "mine.toml", "--rows", "own", "--limit", "64", "--batch-size", "32", "--out", "out"]
+    words = ["reproduce", "../mine.toml", "--rows", "own", "--limit", "64", "--batch-size", "32", "--out", "out"]
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "rbnn", *words, *more]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
+        return subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120, env=environment)
 
     without = run()
     assert (without.returncode, without.stdout) == (2, "")
     assert without.stderr.startswith("rbnn: unknown method 'own': ")
-    done = run("--import", "mine.py")
+    done = run("--import", "../mine.py")
     assert done.returncode == 0, done.stderr
-    summary = json.loads((tmp_path / "out" / "mine.json").read_text(encoding="utf-8"))
+    summary = json.loads((here / "out" / "mine.json").read_text(encoding="utf-8"))
     (row,) = summary["rows"]
     assert (row["row"], row["paper"]["top1"], len(row["top1"]["values"])) == ("own", 50.0, 1)
-    assert "1 epoch of 64 images of digits, batch 32" in (tmp_path / "out" / "mine.md").read_text(encoding="utf-8")
-    assert (tmp_path / "out" / "own-resnet20" / "seed-0" / "best.pt").exists()
-    told = run("--import", "mine.py", "--epochs", "2", "--out", "longer").stdout
+    assert "1 epoch of 64 images of digits, batch 32" in (here / "out" / "mine.md").read_text(encoding="utf-8")
+    assert (here / "out" / "own-resnet20" / "seed-0" / "best.pt").exists()
+    told = run("--import", "../mine.py", "--epochs", "2", "--out", "longer").stdout
     assert "2 epochs of 64 images of digits (the table: 1), batch 32" in told
