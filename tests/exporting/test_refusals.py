@@ -175,7 +175,7 @@ def test_a_network_without_any_operation(tmp_path: Path) -> None:
         ),
         (torch.zeros(4, 8, 8), r"does not accept the example input \(4, 8, 8\): Given groups"),
         (torch.zeros(8), "must be images"),
-        (torch.zeros(0, 3, 8, 8), "must be images"),
+        (torch.zeros(0, 3, 8, 8), r"must be images .*, with N and all sizes at least 1, got \(0, 3, 8, 8\)"),
         ([1.0], "must be a torch tensor, got float"),
         (torch.full((1, 3, 8, 8), torch.nan), "NaN or infinite"),
         (torch.zeros(1, 4, 8, 8), r"Around does not accept the example input \(1, 4, 8, 8\): .*\[1, 4, 8, 8\]"),

@@ -12,7 +12,7 @@ from torch import nn
 import rbnn
 from rbnn import data
 from rbnn.data.preprocess import normalise
-from rbnn.errors import CheckpointError, UnknownName
+from rbnn.errors import CheckpointError, ConfigError
 from rbnn.nn import binary_layers
 from rbnn.packed import pretrained
 from rbnn.training.checkpoint import load_network
@@ -107,8 +107,11 @@ def test_a_new_network_is_as_ever() -> None:
 
 
 def test_what_cannot_be(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match=r"is a trained network: add pretrained=True"):
+    with pytest.raises(ConfigError, match=rf"^{DIGITS} is a trained network: add pretrained=True$"):
         rbnn.create_model(DIGITS)
+    for untrained in (lambda: rbnn.load("resnet20"), lambda: rbnn.create_model("resnet20", pretrained=True)):
+        with pytest.raises(CheckpointError, match=r"^resnet20 is an untrained model, which rbnn\.create_model builds"):
+            untrained()
     with pytest.raises(
         CheckpointError, match="no checkpoint, run directory, packed file or pretrained network is named nowhere"
     ):

@@ -5,6 +5,7 @@ import re
 import struct
 import time
 import tracemalloc
+import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -75,6 +76,10 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
     (tmp_path / "empty.rbnn").write_bytes(b"")
     with pytest.raises(PackError, match="not a packed network"):
         packfile.read(tmp_path / "empty.rbnn")
+    with zipfile.ZipFile(tmp_path / "state.rbnn", "w") as archive:  # as torch.save writes it
+        archive.writestr("state/data.pkl", b"")
+    with pytest.raises(PackError, match=r"a PyTorch file, not a packed network: pack its network with rbnn\.export"):
+        packfile.read(tmp_path / "state.rbnn")
     save_file({"w": np.zeros(3, np.float32)}, tmp_path / "other.rbnn")
     with pytest.raises(PackError, match="rbnn export"):
         packfile.read(tmp_path / "other.rbnn")
@@ -94,6 +99,14 @@ def test_every_damaged_byte_is_noticed(packed: Path) -> None:
         packed.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         with pytest.raises(PackError):
             packfile.read(packed)
+
+
+def test_a_damaged_byte_after_the_header_is_a_wrong_checksum(packed: Path) -> None:
+    data = packed.read_bytes()
+    for at in range(8 + int.from_bytes(data[:8], "little"), len(data), 53):
+        damaged = data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+        with pytest.raises(PackError, match=r"^damaged, because its checksum does not match: copy or export it again$"):
+            packfile.parse(damaged)
 
 
 def test_a_newer_version_is_refused(packed: Path) -> None:
@@ -155,9 +168,9 @@ def test_a_graph_that_would_grow_without_end_is_refused_early() -> None:
 @pytest.mark.parametrize(
     ("compressed", "why"),
     [
-        (b"", "not a packed network"), (b"hello", "not a packed network"),
-        (zlib.compress(b"{}")[:-1], "not a packed network"), (zlib.compress(b"{}") + b"more", "not a packed network"),
-        (zlib.compress(b"\xff\n{}"), "not a packed network"), (zlib.compress(b"{}"), "list of tensors"),
+        (b"", "checksum does not match"), (b"hello", "checksum does not match"),
+        (zlib.compress(b"{}")[:-1], "checksum does not"), (zlib.compress(b"{}") + b"more", "checksum does not match"),
+        (zlib.compress(b"\xff\n{}"), "checksum does not match"), (zlib.compress(b"{}"), "list of tensors"),
         (zlib.compress(b"{}\n[]"), "list of tensors"), (zlib.compress(b'{}\n{"w":[]}'), "list of tensors"),
         (zlib.compress(b'{}\n{"w":["F32",1],"w":["F32",1]}'), "the field 'w' twice"),
         (zlib.compress(b"{}\n" + b"[" * 100_000), "list of tensors"), (zlib.compress(b"{}\n{}"), "belongs to no"),

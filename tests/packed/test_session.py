@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,11 +86,13 @@ def test_many_threads_and_sessions_at_once(tmp_path: Path) -> None:
         (np.zeros((1, 3, 8, 8)), "expected float32 or uint8 images, got float64"),
         (np.zeros((1, 3, 8, 9), np.float32), r"\(N, 3, 8, 8\), got \(1, 3, 8, 9\)"),
         (np.zeros((3, 8, 8), np.float32), r"got \(3, 8, 8\)"),
+        ("a.png", r"^expected an array of numbers, got 'a\.png': pass image files to predict$"),
+        ([Path("a.png")], r"got 'a\.png': pass image files to predict"),
         (np.full((1, 3, 8, 8), np.nan, np.float32), "NaN"),
         (np.full((1, 3, 8, 8), -np.inf, np.float32), "infinite"),
     ],
 )
-def test_wrong_input_is_named(array: np.ndarray, what: str) -> None:
+def test_wrong_input_is_named(array: Any, what: str) -> None:
     with pytest.raises(InputError, match=what):
         Session(small_network())(array)
 

@@ -36,7 +36,7 @@ def images(count: int) -> np.ndarray:
         ({"a": np.zeros((1, 8, 8, 16), np.float32)}, r"got float32 of shape \(1, 8, 8, 16\)"),
         ({"a": [[1, 2], [3]]}, "expected an array of numbers"),
         ({"a": None}, "got object"),
-        ({"a": ["x"]}, "got <U1"),
+        ({"a": ["x"]}, "got 'x': pass image files to predict"),
         ({3: 1.0}, "unknown buffer '3': "),
         (None, "by buffer in a dictionary, got a NoneType"),
     ],

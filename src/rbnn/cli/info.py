@@ -97,7 +97,8 @@ def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
             raise CheckpointError(f"run directory or checkpoint {path} does not exist")
-        raise UnknownName("network or file", options.net, [*MODELS, *pretrained.names()])
+        known = [*MODELS, *pretrained.names()]
+        raise UnknownName("network, run directory, checkpoint or packed file", options.net, known)
     _refuse_description(options, path)
     network = load_network(path)
     contract = network.contract

@@ -87,8 +87,8 @@ def _floats(example: Any) -> Tensor:
         if not isinstance(example, Tensor):
             raise ExportError(f"example_input must be a torch tensor, got {type(example).__name__}")
         raise ExportError(
-            "example_input must be images (N, C, H, W), signals (N, C, L) or vectors (N, C), got "
-            f"{tuple(example.shape)}"
+            "example_input must be images (N, C, H, W), signals (N, C, L) or vectors (N, C), with N and all sizes at "
+            f"least 1, got {tuple(example.shape)}"
         )
     if not bool(torch.isfinite(example).all()):
         raise ExportError("example_input contains NaN or infinite values")

@@ -10,12 +10,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 from rbnn import models
-from rbnn.errors import CheckpointError, UnknownName
+from rbnn.errors import CheckpointError, ConfigError
+from rbnn.importing.opened import find_trained
 from rbnn.importing.packed import Mismatch, restore_
-from rbnn.models import MODELS, model_names
+from rbnn.models import model_names
 from rbnn.packed import file as packfile
 from rbnn.packed import pretrained
-from rbnn.packed.find import find_net, is_packed
+from rbnn.packed.find import is_packed
 from rbnn.packed.graph import Graph
 from rbnn.training.checkpoint import Network, build, load_network
 from rbnn.training.config import TrainConfig
@@ -54,7 +55,7 @@ def create_model(
     parts = _given(method=method, activation=activation, shortcut=shortcut)
     if not pretrained:
         if str(name) not in model_names() and (str(name) in shipped() or Path(name).exists()):
-            raise UnknownName(f"model ({name} is a trained network: add pretrained=True)", str(name), MODELS)
+            raise ConfigError(f"{name} is a trained network: add pretrained=True")
         return models.create_model(str(name), **parts, **sizes, **options)
     network = open_network(name, parts | {"options": options})
     config, contract = network.config, network.contract
@@ -93,7 +94,7 @@ def open_network(net: str | Path, hints: dict[str, Any]) -> Network:
     (method, options, activation, shortcut) to try.  Without a method, a network that subtracts the mean of an image
     before taking signs is assumed to be an RBNN.
     """
-    path = find_net(Path(net))
+    path = find_trained(net)
     if not is_packed(path):
         return load_network(path)
     graph = packfile.read(path)

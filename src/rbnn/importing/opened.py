@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rbnn.errors import CheckpointError
 from rbnn.packed.find import find_net, is_packed
 from rbnn.packed.graph import Graph
 from rbnn.packed.session import Session
@@ -14,8 +15,29 @@ def load(net: str | Path, threads: int = 1, kernels: str | None = None) -> Sessi
     checkpoint.  The last two need torch: they are packed in memory and compared with torch layer by layer, as
     `rbnn export` does.
     """
-    path = find_net(Path(net))
+    path = find_trained(net)
     return Session(path if is_packed(path) else _packed(path), threads, kernels)
+
+
+def find_trained(net: str | Path) -> Path:
+    """The trained network ``net``, which must exist."""
+    try:
+        return find_net(Path(net))
+    except CheckpointError:
+        if _is_model(str(net)):
+            raise CheckpointError(
+                f"{net} is an untrained model, which rbnn.create_model builds: name a trained network instead, such as "
+                "those that `rbnn models --pretrained` lists"
+            ) from None
+        raise
+
+
+def _is_model(name: str) -> bool:
+    try:
+        from rbnn.models import model_names
+    except ModuleNotFoundError:  # without torch
+        return False
+    return name in model_names()
 
 
 def _packed(path: Path) -> Graph:

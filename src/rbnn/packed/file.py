@@ -37,6 +37,8 @@ LARGEST_GRAPH = 1 << 24
 MOST_SIDES = 4
 """Dimensions of a tensor."""
 NOT_ONE = "not a packed network, or only a part of one: copy or export it again"
+DAMAGED = "damaged, because its checksum does not match: copy or export it again"
+PYTORCH = "a PyTorch file, not a packed network: pack its network with rbnn.export, or a run with `rbnn export`"
 
 
 def write(graph: Graph, path: str | Path) -> None:
@@ -99,14 +101,14 @@ def parse(data: bytes) -> Graph:
         stored = deserialize(data)  # type: ignore[no-untyped-call]
         metadata = _metadata(data)
     except (SafetensorError, ValueError, TypeError, MemoryError, RecursionError):
-        raise PackError(NOT_ONE) from None
+        raise PackError(PYTORCH if data.startswith(b"PK") and b"data.pkl" in data else NOT_ONE) from None
     if _version(metadata) == 1:
         text = metadata.get("rbnn.graph", "")
         tensors = {name: _tensor(name, **fields) for name, fields in stored}
     else:
         text, tensors = _unpacked(dict(stored))
     if metadata.get("rbnn.checksum") != checksum(text, tensors):
-        raise PackError("damaged, because its checksum does not match: copy or export it again")
+        raise PackError(DAMAGED)
     graph = _from_json(text, tensors)
     graph.check()
     return graph
@@ -159,17 +161,17 @@ def _unpacked(stored: dict[str, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
 
 
 def _inflated(data: bytes) -> str:
-    """Decompress to at most ``LARGEST_GRAPH``, whatever the bytes claim."""
+    """Decompress to at most ``LARGEST_GRAPH``, whatever the bytes claim.  zlib adds a checksum of its own."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(data, LARGEST_GRAPH)
         if unpacker.unconsumed_tail:
             raise PackError(f"its graph is larger than {LARGEST_GRAPH:,} characters")
         if not unpacker.eof or unpacker.unused_data:
-            raise PackError(NOT_ONE)
+            raise PackError(DAMAGED)
         return text.decode()
     except (zlib.error, UnicodeDecodeError):
-        raise PackError(NOT_ONE) from None
+        raise PackError(DAMAGED) from None
 
 
 def checksum(text: str, tensors: Mapping[str, NDArray[Any]]) -> str:

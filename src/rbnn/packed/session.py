@@ -305,6 +305,9 @@ def _output(name: str, shape: tuple[int, ...]) -> str:
 
 
 def _array(values: ArrayLike) -> NDArray[Any]:
+    first = values[0] if isinstance(values, list | tuple) and values else values
+    if isinstance(first, str | bytes | os.PathLike):
+        raise InputError(f"expected an array of numbers, got {quoted(os.fspath(first))}: pass image files to predict")
     try:
         return np.asarray(values)
     except (ValueError, TypeError) as reason:  # lists of different lengths

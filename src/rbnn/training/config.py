@@ -4,6 +4,7 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -178,7 +179,11 @@ class TrainConfig:
         for name, smallest in least.items():
             value = getattr(self, name)
             if not smallest <= value < BEYOND:
-                bound = ("at least 1" if smallest else "0 or more") + (" and below 2^63" if value >= BEYOND else "")
+                bound = "at least 1" if smallest else "0 or more"
+                if isinstance(value, float) and not isfinite(value):
+                    bound = f"a finite number of {bound}"
+                elif value >= BEYOND:
+                    bound += " and below 2^63"
                 raise ConfigError(f"{name} must be {bound}, got {quoted(value)}")
         if self.threads > MOST_THREADS:
             raise ConfigError(f"threads must be at most {MOST_THREADS}, got {self.threads}")
