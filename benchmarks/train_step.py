@@ -25,7 +25,7 @@ def stepper(method: str, model_name: str, batch: int, options: dict, memory_form
     torch.manual_seed(0)
     model = create_model(model_name, method=method, **options).to(memory_format=memory_format)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4, fused=True)
-    BinarySchedule(model, optimizer, epochs=10).step(3)
+    BinarySchedule(model, optimizer, epochs=10, float_twin=method == "float").step(3)
     images = torch.randn(batch, 3, 32, 32).to(memory_format=memory_format)
     labels = torch.randint(0, 10, (batch,))
 

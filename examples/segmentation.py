@@ -145,12 +145,12 @@ class UNet(nn.Module):
         return self.last(self.below(F.hardtanh(self.first(x))))
 
 
-def train(model: nn.Module, scenes: Scenes, count: int, epochs: int, seed: int) -> None:
+def train(model: nn.Module, scenes: Scenes, count: int, epochs: int, seed: int, float_twin: bool) -> None:
     """Train on ``count`` new scenes in every epoch."""
     optimizer = torch.optim.Adam(model.parameters(), 0.003)
     steps = -(-count // BATCH)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps)
-    schedule = rbnn.BinarySchedule(model, optimizer, epochs)  # does nothing for the float twin
+    schedule = rbnn.BinarySchedule(model, optimizer, epochs, float_twin=float_twin)  # then it does nothing
     random = np.random.default_rng(seed)
     model.train()
     for epoch in range(epochs):
@@ -255,7 +255,7 @@ def main() -> None:
         networks[method] = model = UNet(images.shape[1], len(tests.classes), options.channels)
         if method != "float":
             print(rbnn.binarize_(model, method))
-        train(model, scenes, options.scenes, options.epochs, options.seed)
+        train(model, scenes, options.scenes, options.epochs, options.seed, float_twin=method == "float")
         model.eval()
 
     options.out.mkdir(parents=True, exist_ok=True)

@@ -54,10 +54,10 @@ def signals(name: str, part: str) -> tuple[Tensor, list[str]]:
     return torch.from_numpy(np.array(values, np.float32)), [row[-1] for row in rows]
 
 
-def train(model: nn.Module, x: Tensor, labels: Tensor, epochs: int) -> None:
+def train(model: nn.Module, x: Tensor, labels: Tensor, epochs: int, float_twin: bool) -> None:
     optimizer = torch.optim.Adam(model.parameters(), 0.003)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
-    schedule = rbnn.BinarySchedule(model, optimizer, epochs)  # does nothing for the float twin
+    schedule = rbnn.BinarySchedule(model, optimizer, epochs, float_twin=float_twin)  # then it does nothing
     model.train()
     for epoch in range(epochs):
         schedule.step(epoch)
@@ -98,7 +98,7 @@ def main() -> None:
         model = network(x.shape[1], len(classes))
         if method != "float":
             rbnn.binarize_(model, method)
-        train(model, x, labels, options.epochs)
+        train(model, x, labels, options.epochs, float_twin=method == "float")
         accuracies[method] = accuracy(model, test_x, test_labels)
 
     report = rbnn.export(model, options.out, test_x[:16], classes=classes)

@@ -1,6 +1,8 @@
 """BinarySchedule: what it does in a user's training loop."""
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -205,6 +207,30 @@ def test_swapped_arguments_are_named() -> None:
 def test_a_schedule_needs_an_epoch() -> None:
     with pytest.raises(ConfigError, match="at least one epoch"):
         built(epochs=0)
+
+
+@pytest.mark.parametrize("epochs", [2.5, float("inf"), float("nan"), "3", None])
+def test_epochs_are_counted_in_whole_numbers(epochs: Any) -> None:
+    with pytest.raises(ConfigError, match=f"needs a whole number of epochs, got {epochs!r}$"):
+        built(epochs=epochs)
+    assert built(epochs=3.0)[2].epochs == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("epoch", ["a", None, [0]])
+def test_an_epoch_is_a_number(epoch: Any) -> None:
+    schedule = built()[2]
+    with pytest.raises(ConfigError, match=f"step takes the number of the epoch, 0 to 3, got {re.escape(repr(epoch))}$"):
+        schedule.step(epoch)
+    schedule.step(torch.tensor(2))  # type: ignore[arg-type]
+    assert schedule.epoch == 2
+
+
+def test_a_model_that_was_not_binarized_causes_a_warning() -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.warns(UserWarning, match="^the model has no binary layers: call rbnn.binarize_ first"):
+        rbnn.BinarySchedule(model, optimizer, 3).step(0)
+    rbnn.BinarySchedule(model, optimizer, 3, float_twin=True).step(0)  # warnings are errors
 
 
 def test_an_optimizer_made_before_binarizing_is_refused() -> None:

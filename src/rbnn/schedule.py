@@ -1,7 +1,7 @@
 """BinarySchedule: what a binary network needs at the start of an epoch and after a step, in any training loop."""
 
 import warnings
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import nn
@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from rbnn.errors import ConfigError, TrainingError
 from rbnn.functional import whole
 from rbnn.nn import binary_layers
+from rbnn.text import quoted
 
 
 class BinarySchedule:
@@ -22,15 +23,23 @@ class BinarySchedule:
             ...                       # loss = criterion(...) + rbnn.penalty(model)
 
     ``step`` also takes fractions of an epoch: they update the sharpness, while rotations change at whole epochs only.
+
+    A model without binary layers causes a warning, unless ``float_twin`` says that it is the twin of a binary one.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, epochs: int) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer, epochs: int, *, float_twin: bool = False) -> None:
         if not isinstance(model, nn.Module):
             raise ConfigError(f"a schedule takes the model first, then its optimizer, got {type(model).__name__}")
+        if not isinstance(epochs, SupportsFloat) or not float(epochs).is_integer():
+            raise ConfigError(f"a schedule needs a whole number of epochs, got {quoted(epochs)}")
         if epochs < 1:
             raise ConfigError(f"a schedule needs at least one epoch, got {epochs}")
         self.layers = list(binary_layers(model))
-        self.epochs, self.epoch = epochs, 0.0
+        if not self.layers and not float_twin:
+            warnings.warn(
+                "the model has no binary layers: call rbnn.binarize_ first, or pass float_twin=True", stacklevel=2
+            )
+        self.epochs, self.epoch = int(epochs), 0.0
         optimizer = _innermost(optimizer)
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for name, layer in self.layers:
@@ -56,6 +65,8 @@ class BinarySchedule:
     def step(self, epoch: float) -> None:
         """Begin ``epoch`` (0 … epochs − 1), or a fraction of an epoch.  ``epochs`` itself is the end of the
         schedule."""
+        if not isinstance(epoch, SupportsFloat):
+            raise ConfigError(f"step takes the number of the epoch, 0 to {self.epochs - 1}, got {quoted(epoch)}")
         if not 0 <= epoch <= self.epochs:
             raise ConfigError(f"epoch {epoch} is outside the schedule: expected 0 to {self.epochs - 1}")
         if epoch == self.epochs:

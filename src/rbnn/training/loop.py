@@ -138,7 +138,8 @@ class _Run:
             all_reduce_batch_norm_(self.model)
         self.model.to(those.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = create_optimizer(self.model, config)
-        self.schedule = BinarySchedule(self.model, self.optimizer, config.epochs)
+        twin = config.method == "float"
+        self.schedule = BinarySchedule(self.model, self.optimizer, config.epochs, float_twin=twin)
         self.silent = SilentWeights(
             self.model, self.optimizer, floor=config.gradient_floor, decay=config.silent_decay,
             memory=config.silent_memory, below=config.silent_below,
