@@ -5,6 +5,7 @@ torchrun --nproc-per-node=2 examples/ddp.py
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: its functions would keep the group
 import torch.nn.functional as F
 from digits_cnn import DigitsCNN, digits, options, pack
 from torch.nn.parallel import DistributedDataParallel
@@ -44,4 +45,6 @@ for epoch in range(given.epochs):
 
 if dist.get_rank() == 0:
     pack(model.cpu(), given.out)
+dist.barrier()  # nobody leaves while another process still needs it
+del parallel  # so that nothing holds the group: its threads must end before Python does
 dist.destroy_process_group()

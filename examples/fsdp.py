@@ -5,6 +5,7 @@ torchrun --nproc-per-node=2 examples/fsdp.py
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: its functions would keep the group
 import torch.nn.functional as F
 from digits_cnn import Block, DigitsCNN, digits, options, pack
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -53,4 +54,5 @@ if dist.get_rank() == 0:
     rbnn.binarize_(whole, given.method)
     whole.load_state_dict(state)
     pack(whole, given.out)
+dist.barrier()  # nobody leaves while another process still needs it
 dist.destroy_process_group()

@@ -60,6 +60,7 @@ def main(folder: Path) -> None:
         found[method] = {"losses": losses, "whole": whole.state_dict(), "cut": state}
     if dist.get_rank() == 0:
         torch.save(found, folder / "found.pt")
+    dist.barrier()  # nobody leaves while another process still needs it
     dist.destroy_process_group()
 
 
