@@ -176,8 +176,12 @@ class Graph:
             check_name(name)
         for name, buffer in self.buffers.items():
             _check_buffer(name, buffer)
-        if sum(prod(buffer.shape) for buffer in self.buffers.values()) > LARGEST_NETWORK:
-            raise PackError(f"all buffers together are larger than {LARGEST_NETWORK} values")
+        values = sum(prod(buffer.shape) for buffer in self.buffers.values())
+        if values > LARGEST_NETWORK:
+            raise PackError(
+                f"all buffers together have {values:,} values, and at most {LARGEST_NETWORK:,} are possible: use smaller "
+                "images"
+            )
         arrays = {id(array): array for each in self.operations for array in each.tensors.values()}
         odd = {at for at, array in arrays.items() if array.dtype == np.float32 and not np.isfinite(array).all()}
         if odd:
