@@ -31,7 +31,8 @@ def main(name: tyro.conf.Positional[str], data_dir: Path = Path("data")) -> None
     """Measure and write."""
     card, graph = pretrained.card(name), packfile.read(pretrained.path(name))
     size, _, channels = graph.buffers[graph.input.buffer].shape
-    model = create_model(card.model, card.method, len(graph.input.classes), channels, size, **card.options)
+    parts = {"activation": card.activation, "shortcut": card.shortcut}
+    model = create_model(card.model, card.method, len(graph.input.classes), channels, size, **parts, **card.options)
     restore_(model, graph)
     trained_on = data.load(card.data, data_dir, "train")
     assert isinstance(trained_on, ImageSet), "a set in memory"

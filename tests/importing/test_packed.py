@@ -28,6 +28,8 @@ def trained_like(name: str, method: str, **options: object) -> nn.Module:
             nn.init.uniform_(norm.running_var, 0.5, 2)
             nn.init.normal_(norm.weight, 0.3, 0.5)
             nn.init.normal_(norm.bias, 0, 0.3)
+        if isinstance(norm, nn.PReLU):
+            nn.init.normal_(norm.weight, 0.1, 0.3)
     return model
 
 
@@ -40,6 +42,8 @@ METHODS = [(method, {}) for method in method_names() if method not in ("float", 
 METHODS += [("xnor++", {"case": 1}), ("rbnn", {"rotation": "layer"}), ("rbnn", {"rotation": "none", "alpha": "none"})]
 METHODS += [("xnor-net", {"k_map": True}), ("rbnn", {"standardise": False})]
 CASES = [(model, method, options) for model in ("resnet20", "resnet20-bireal") for method, options in METHODS]
+CASES += [("resnet20-bireal", "rbnn", {"activation": "prelu", "shortcut": "pool-pad"})]
+CASES += [("vgg-small", "rbnn", {"activation": "prelu"}), ("resnet20", "bnn", {"activation": "prelu"})]
 CASES += [("vgg-small", method, {}) for method in ("rbnn", "bnn", "xnor-net", "dorefa", "ir-net")]
 
 

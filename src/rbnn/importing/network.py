@@ -101,7 +101,8 @@ def open_network(net: str | Path, hints: dict[str, Any]) -> Network:
     contract = _contract(path, graph)
     if str(net) in shipped() and path == pretrained.path(str(net)):
         card = pretrained.card(str(net))
-        config = TrainConfig(model=card.model, method=card.method, options=card.options, data=card.data)
+        own: dict[str, Any] = {"activation": card.activation, "shortcut": card.shortcut}
+        config = TrainConfig(model=card.model, method=card.method, options=card.options, data=card.data, **own)
         network = _restored(config, contract, graph)
         set_statistics(network.model, *_shipped_statistics(str(net)))
         return network

@@ -5,6 +5,7 @@ A packed file has signs, one affine per channel, and thresholds.  The rest of th
     latent weight      sign · one magnitude for all weights of a layer; the method binarizes it to the same signs
     batch norm         its map y = scale x + shift is kept; its running statistics, which are not in the file, are
                        guesses until ``refresh_statistics`` has measured them
+    slope              that of the PReLU
     threshold T        a batch norm that reaches the level of the following sign halfway from T to T + 1
 """
 
@@ -24,6 +25,7 @@ from rbnn.exporting.int8 import Rounding
 from rbnn.exporting.lower import lower
 from rbnn.exporting.trace import trace
 from rbnn.functional.batch_norm import BatchNorm
+from rbnn.models import Join
 from rbnn.nn import BinaryConv2d, BinaryLinear
 from rbnn.packed import oracle
 from rbnn.packed.graph import Graph
@@ -42,6 +44,7 @@ def restore_(model: nn.Module, graph: Graph) -> None:
     same outputs.  Mismatch names the first layer that cannot come from this model."""
     restoring = _Restoring(model, graph)
     restoring.set_weights()
+    restoring.set_slopes()
     restoring.set_scales()
     restoring.set_norms()
     restoring.check()
@@ -101,6 +104,17 @@ class _Restoring:
                 packed = operation.tensors["invert"]
                 return -oracle.unpack(packed, self.graph.buffers[str(bits)].shape[2]).astype(np.float64)
         return None
+
+    def set_slopes(self) -> None:
+        """Copy the slopes of PReLUs, which have the same order in the file and in the model."""
+        stored = [each.tensors["slope"] for each in _ordered(self.graph) if "slope" in each.tensors]
+        steps = [each for each in self._lowered().operations if "slope" in each.tensors]
+        for step, slopes in zip(steps, stored, strict=False):
+            module = self.modules.get(step.name)
+            activation = module.activation if isinstance(module, Join) else module
+            if isinstance(activation, nn.PReLU) and activation.weight.shape == slopes.shape:
+                activation.weight.copy_(torch.from_numpy(np.array(slopes)))
+            # Other differences show in ``check``.
 
     def set_scales(self) -> None:
         """If no batch norm absorbs it, the scale of a binary layer is that of the file, and the magnitudes follow

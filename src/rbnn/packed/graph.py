@@ -179,8 +179,8 @@ class Graph:
         values = sum(prod(buffer.shape) for buffer in self.buffers.values())
         if values > LARGEST_NETWORK:
             raise PackError(
-                f"all buffers together have {values:,} values, and at most {LARGEST_NETWORK:,} are possible: use smaller "
-                "images"
+                f"all buffers together have {values:,} values, and at most {LARGEST_NETWORK:,} are allowed: use "
+                "smaller images"
             )
         arrays = {id(array): array for each in self.operations for array in each.tensors.values()}
         odd = {at for at, array in arrays.items() if array.dtype == np.float32 and not np.isfinite(array).all()}

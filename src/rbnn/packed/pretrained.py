@@ -37,6 +37,10 @@ class Card:
     """Time per image, and the machine."""
     limits: str
     """What it is not good for."""
+    activation: str = "hardtanh"
+    """What follows each sum of branch and shortcut."""
+    shortcut: str = "own"
+    """The shortcut where the size changes; ``own`` is that of the published network."""
 
 
 def names() -> list[str]:
