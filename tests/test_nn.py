@@ -201,6 +201,15 @@ def test_one_warning_about_the_schedule_covers_all_layers_of_a_model() -> None:
         assert [layer.method.progress for _, layer in binary_layers(model)] == [0.0] * 3
 
 
+def test_a_schedule_that_has_not_begun_is_named() -> None:
+    """The warning points at the line that calls the model, not into torch."""
+    model = torch.nn.Sequential(torch.nn.Sequential(BinaryConv2d(8, 8, 3)))
+    rbnn.BinarySchedule(model, torch.optim.SGD(model.parameters(), 0.1), epochs=2)
+    with pytest.warns(UserWarning, match="the schedule of the binary layers has not begun: call schedule") as caught:
+        model(torch.randn(1, 8, 5, 5))
+    assert caught[0].filename == __file__
+
+
 def test_method_is_shown_and_can_be_changed() -> None:
     layer = BinaryConv2d(8, 4, 3)
     assert "method='rbnn'" in repr(layer)

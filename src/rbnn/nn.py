@@ -1,6 +1,8 @@
 """Binary layers with the names of their counterparts in ``torch.nn``.  The binarization method is part of the layer."""
 
+import inspect
 import itertools
+import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +29,18 @@ from rbnn.padding import with_weight
 
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 """Where torch keeps the hooks of a module; there is no public API for it."""
+LIBRARIES = tuple(os.path.dirname(path) + os.sep for path in (__file__, torch.__file__))
+"""The directories of rbnn and torch."""
 _numbers = itertools.count(1)
 """One for each binary layer, in the order in which the layers get their methods."""
+
+
+def _level_of_user() -> int:
+    """The ``stacklevel`` of the first caller outside torch and rbnn: the line in the user's code."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_code.co_filename.startswith(LIBRARIES):
+        frame, level = frame.f_back, level + 1
+    return max(level, 1)
 
 
 def has_hooks(*modules: nn.Module) -> bool:
@@ -42,6 +54,8 @@ class _Binary:
     weight: Tensor
     method: Method
     training: bool
+    has_schedule = False
+    """Whether a schedule was created for the layer; it may not have begun yet."""
     _number = 0
     _last_warned = 0
     """Shared by all layers: one warning about a missing schedule covers every layer with a number up to this one."""
@@ -109,11 +123,13 @@ class _Binary:
         unstepped = self.method.progress is None and not self.method.needs_example
         if self.training and unstepped and torch.is_grad_enabled():
             if self._number > _Binary._last_warned:
+                begin = "call schedule.step(epoch) before each epoch"
                 warnings.warn(
-                    "binary layers are being trained without a schedule: create "
-                    "schedule = rbnn.BinarySchedule(model, optimizer, epochs), and call schedule.step(epoch) before "
-                    "each epoch",
-                    stacklevel=5,  # the line that called the layer
+                    f"the schedule of the binary layers has not begun: {begin}"
+                    if self.has_schedule
+                    else "binary layers are being trained without a schedule: create "
+                    f"schedule = rbnn.BinarySchedule(model, optimizer, epochs), and {begin}",
+                    stacklevel=_level_of_user(),
                 )
                 _Binary._last_warned = next(_numbers)
             self.method.progress = 0.0

@@ -55,6 +55,7 @@ class BinarySchedule:
                         "create the optimizer after binarize_, which makes new parameters"
                     )
         for _, layer in self.layers:
+            layer.has_schedule = True
             layer.method.see_network(model)
         optimizer.register_step_pre_hook(self._before_optimizer_step)
         optimizer.register_step_post_hook(self._after_optimizer_step)

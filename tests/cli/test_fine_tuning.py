@@ -64,3 +64,23 @@ def test_another_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(words) == 2
     assert "it is a resnet20-bireal, but this run's network is a vgg-small" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_network_for_colour_does_not_start_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Forgetting --data leaves the default, digits."""
+    words = ["train", "--start-from", "resnet20-bireal-cifar10", "--epochs", "1", "--out", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert (
+        "cannot start from resnet20-bireal-cifar10: its images have 3 channels, and those of digits have 1: choose "
+        "another data set with --data" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_does_not_exist_is_not_resumed_silently(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "digits", "--limit", "64", "--batch-size", "32", "--threads", "1", "--out", str(tmp_path / "run")]
+    assert main([*words, "--epochs", "2", "--resume"]) == 0
+    assert "run contains no checkpoint to resume from: the run starts from scratch" in capsys.readouterr().err
+    assert main([*words, "--epochs", "1", "--resume"]) == 2
+    said = capsys.readouterr().err
+    assert "was trained for epochs = 2: a run can become longer, but not shorter, got 1" in said

@@ -141,8 +141,8 @@ def test_a_name_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert " resnet20-bireal-cifar10," in mistyped
     assert " vgg-small" in mistyped
     assert "did you mean 'xnor-net'?" in refused(capsys, "resnet20", "--method", "xnor-ne")
-    assert "run directory or checkpoint runs/nowhere does not exist" in refused(capsys, "runs/nowhere")
-    assert "run directory or checkpoint last.pt does not exist" in refused(capsys, "last.pt")
+    assert "no run directory, checkpoint or packed file is named runs/nowhere" in refused(capsys, "runs/nowhere")
+    assert "no run directory, checkpoint or packed file is named last.pt" in refused(capsys, "last.pt")
     assert "num_classes must be at least 2" in refused(capsys, "resnet20", "--classes", "-3")
 
 

@@ -9,7 +9,7 @@ import pytest
 from answers import Rbnn
 from rich.console import Console
 
-from rbnn.cli.train import Watch
+from rbnn.cli.train import Watch, parse
 from rbnn.training.config import TrainConfig
 
 
@@ -78,3 +78,11 @@ def test_names_that_are_not_unicode(run_directory: Path, tmp_path: Path, rbnn: R
     text = page.read_text()
     assert "run-?" in text
     assert "net-?" in text
+
+
+def test_a_run_without_a_recipe_says_what_it_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse([]) == TrainConfig()
+    said = capsys.readouterr().err
+    assert said == "rbnn: no recipe is named: resnet20-bireal by rbnn on digits with the default settings\n"
+    parse(["digits"])
+    assert capsys.readouterr().err == ""

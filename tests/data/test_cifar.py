@@ -191,7 +191,9 @@ def test_a_directory_may_be_a_string(tmp_path: Path) -> None:
 
 
 def test_what_to_do_when_nothing_is_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"run `rbnn data cifar10 --dir .*`, or put cifar-10-binary\.tar\.gz there"):
+    with pytest.raises(
+        DataError, match=r"run `rbnn data cifar10 --dir .*`, or put cifar-10-binary\.tar\.gz into .*cifar10$"
+    ):
         cifar10.load(tmp_path, "train")
     with pytest.raises(DataError, match=r"name their directory \(--data-dir DIR, or the argument directory\)$"):
         cifar100.load(None, "train")

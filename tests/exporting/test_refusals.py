@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from user_networks import CHANNELS, HEIGHT, WIDTH, Around
 
 import rbnn
-from rbnn.errors import ExportError, PackError
+from rbnn.errors import ExportError
 from rbnn.exporting.lower import MODULES
 from rbnn.exporting.traced_call import Call, Place
 from rbnn.functional import ScaledSigns
@@ -176,7 +176,7 @@ def test_a_network_without_any_operation(tmp_path: Path) -> None:
         (torch.zeros(4, 8, 8), r"does not accept the example input \(4, 8, 8\): Given groups"),
         (torch.zeros(8), "must be images"),
         (torch.zeros(0, 3, 8, 8), r"must be images .*, with N and all sizes at least 1, got \(0, 3, 8, 8\)"),
-        ([1.0], "must be a torch tensor, got float"),
+        ([1.0], "must be a torch tensor such as .*, got float"),
         (torch.full((1, 3, 8, 8), torch.nan), "NaN or infinite"),
         (torch.zeros(1, 4, 8, 8), r"Around does not accept the example input \(1, 4, 8, 8\): .*\[1, 4, 8, 8\]"),
     ],
@@ -265,35 +265,6 @@ def test_a_path_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> No
     said = "cannot export to .*name a file in a directory that you can write to$|does not exist: create it"
     with pytest.raises(ExportError, match=said):
         rbnn.export(Around(nn.ReLU()), path, images())
-
-
-def test_none_means_not_given(tmp_path: Path) -> None:
-    paths = tmp_path / "without.rbnn", tmp_path / "none.rbnn"
-    model, example = Around(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 4))), images()
-    rbnn.export(model, paths[0], example)
-    rbnn.export(model, paths[1], example, mean=None, std=None, classes=None)
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    with pytest.raises(ExportError, match="mean and std go together: got mean without std"):
-        rbnn.export(model, paths[1], example, mean=0.5, std=None)
-
-
-def test_the_contract_must_fit(tmp_path: Path) -> None:
-    model = Around(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 4)))
-    with pytest.raises(ExportError, match="has 4 outputs, got 2 class names"):
-        rbnn.export(model, tmp_path / "net.rbnn", images(), classes=["a", "b"])
-    with pytest.raises(PackError, match="mean of the input has 2 numbers for 3 channels"):
-        rbnn.export(model, tmp_path / "net.rbnn", images(), mean=[0.5, 0.5], std=[0.2])
-    with pytest.raises(PackError, match="std of the input must be positive"):
-        rbnn.export(model, tmp_path / "net.rbnn", images(), mean=[0.5], std=[0.0])
-    for given, said in (({"mean": [0.5]}, "got mean without std"), ({"std": [0.5]}, "got std without mean")):
-        with pytest.raises(ExportError, match=f"mean and std go together: {said}"):
-            rbnn.export(model, tmp_path / "net.rbnn", images(), **given)
-    assert not (tmp_path / "net.rbnn").exists()
-    assert not list(tmp_path.iterdir())
-    rbnn.export(model, tmp_path / "net.rbnn", images(), [0.5] * 3, [0.25] * 3, list("abcd"))
-    session = Session(tmp_path / "net.rbnn")
-    assert session.classes == ("a", "b", "c", "d")
-    assert session.graph.input.std == (0.25, 0.25, 0.25)
 
 
 def test_numbers_that_are_not_finite(tmp_path: Path) -> None:

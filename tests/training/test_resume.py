@@ -134,7 +134,6 @@ def test_a_run_that_was_stopped_resumes_though_its_start_is_gone(float_twin: Pat
         ("lr", 0.1),
         ("binary_lr", 3.0),
         ("seed", 7),
-        ("epochs", 1),
         ("options", {"alpha": "layer"}),
         ("method", "float"),
         ("model", "resnet20"),

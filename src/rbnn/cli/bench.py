@@ -18,7 +18,7 @@ from rbnn.bench import busy
 from rbnn.bench.kernels import SHAPES, Speed, measure, usable_kernels
 from rbnn.cli._streams import say
 from rbnn.errors import ConfigError, UnknownName
-from rbnn.packed.find import find_net, is_packed
+from rbnn.packed.find import called, find_net, is_packed
 from rbnn.text import as_shape, as_size, plural
 
 
@@ -147,7 +147,7 @@ def _print(answer: dict[str, Any]) -> None:
     console = Console(highlight=False)
     batch, threads = plural(answer["batch"], "image"), plural(answer["threads"], "thread")
     size = as_shape(answer["input"])
-    table = Table(title=f"{escape(answer['net'])}: {batch} of {size}, {threads}, {answer['kernels']} kernels")
+    table = Table(title=f"{escape(called(answer['net']))}: {batch} of {size}, {threads}, {answer['kernels']} kernels")
     for heading in ("engine", "numbers"):
         table.add_column(heading)
     for heading in ("best ms", "median ms", "time / ours"):

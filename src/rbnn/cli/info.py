@@ -96,7 +96,7 @@ def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]
         return model, options.net, method, (3, size, size)
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
-            raise CheckpointError(f"run directory or checkpoint {path} does not exist")
+            raise CheckpointError(f"no run directory, checkpoint or packed file is named {path}")
         known = [*MODELS, *pretrained.names()]
         raise UnknownName("network, run directory, checkpoint or packed file", options.net, known)
     _refuse_description(options, path)

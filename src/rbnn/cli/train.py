@@ -18,7 +18,7 @@ from rbnn.cli._packed import refuse_packed
 from rbnn.cli._streams import say
 from rbnn.methods import against_paper
 from rbnn.text import plural
-from rbnn.training.checkpoint import LAST
+from rbnn.training.checkpoint import LAST, PREVIOUS
 from rbnn.training.config import TrainConfig, find_recipe, read_recipe
 from rbnn.training.layer_measures import mean_measures
 from rbnn.training.loop import train
@@ -65,6 +65,8 @@ def parse(words: list[str]) -> TrainConfig:
     """The first word is the recipe, if there is one.  Flags are the fields of the configuration; ``--options`` changes
     only the options that it names."""
     default, options = TrainConfig(), dict[str, Any]()
+    if not words and FIRST:
+        say(f"rbnn: no recipe is named: {default.model} by {default.method} on {default.data} with the default settings")
     if words and not words[0].startswith("-"):
         recipe, *words = words
         found = find_recipe(recipe)
@@ -138,6 +140,8 @@ def run(options: TrainConfig) -> None:
 
     hints = {name: getattr(options, name) for name in ("method", "options", "activation", "shortcut")}
     watch = Watch()
+    if options.resume and FIRST and not any((options.directory / each).exists() for each in (LAST, PREVIOUS)):
+        say(f"rbnn: {options.directory} contains no checkpoint to resume from: the run starts from scratch")
     try:
         with watch.bars:
             result = train(options, watch, lambda net: open_network(net, hints))

@@ -46,7 +46,7 @@ def load(name: str, directory: Path | str | None = None, split: Split = "train")
     splits = get_args(Split)
     if split not in splits:
         raise UnknownName("split", split, splits)
-    chosen, place = _data_set(name), None if directory is None else Path(directory)
+    chosen, place = _data_set(name), None if directory is None else Path(directory).expanduser()
     # The commands pass the path of --data-dir for every set, so a path may be missing if the set needs none.
     maybe_split = isinstance(directory, str) and (name in _EMBEDDED or directory in splits)
     if maybe_split and place is not None and not place.exists():
@@ -56,7 +56,7 @@ def load(name: str, directory: Path | str | None = None, split: Split = "train")
 
 def obtain(name: str, directory: Path | str) -> Obtained:
     """Get the verified files of a data set in `directory`. An error says which file to put where."""
-    return _data_set(name).obtain(Path(directory))
+    return _data_set(name).obtain(Path(directory).expanduser())
 
 
 def _data_set(name: str) -> _DataSet:

@@ -91,7 +91,7 @@ def load(cifar: Cifar, directory: Path | None, split: Split) -> ImageSet:
     if container is None:
         raise MissingData(
             f"{cifar.name} was not found in {directory}: run `rbnn data {cifar.name} --dir {directory}`, "
-            f"or put {next(iter(cifar.archives))} there"
+            f"or put {next(iter(cifar.archives))} into {directory / cifar.name}"
         )
     return read(cifar, container, split)
 

@@ -110,6 +110,12 @@ def packed(
         here, missing = ("mean", "std") if len(mean) else ("std", "mean")
         raise ExportError(f"mean and std go together: got {here} without {missing}")
     examples = Examples.of(model, example_input)
+    if any(abs(each) > 1 for each in mean) and examples.first.dim() == 4:
+        warnings.warn(
+            f"mean = {tuple(mean)} is not that of images in [0, 1]: sessions divide bytes by 255 before they normalise "
+            "them, so divide mean and std by 255 too",
+            stacklevel=3,
+        )
     if examples.stored and (free_size or stem == "int8"):
         raise ExportError(f"{'free_size' if free_size else 'an int8 stem'} is for a network with one input")
     rounding = Rounding.of(stem, float_layers, mean, std, examples.first.shape[1])

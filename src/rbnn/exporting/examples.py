@@ -85,7 +85,9 @@ def _arguments(model: nn.Module, count: int) -> list[str]:
 def _floats(example: Any) -> Tensor:
     if not isinstance(example, Tensor) or example.dim() not in (2, 3, 4) or 0 in example.shape:
         if not isinstance(example, Tensor):
-            raise ExportError(f"example_input must be a torch tensor, got {type(example).__name__}")
+            raise ExportError(
+                f"example_input must be a torch tensor such as torch.randn(1, 3, 32, 32), got {type(example).__name__}"
+            )
         raise ExportError(
             "example_input must be images (N, C, H, W), signals (N, C, L) or vectors (N, C), with N and all sizes at "
             f"least 1, got {tuple(example.shape)}"

@@ -115,7 +115,8 @@ def open_network(net: str | Path, hints: dict[str, Any]) -> Network:
             trouble = f"{model} by {hints['method']}: {reason}"
     raise CheckpointError(
         f"{path} cannot be trained further, because it is not a network that rbnn knows by name, or has another method "
-        f"({trouble}): name the run directory or checkpoint that it was exported from"
+        f"({trouble}): name the run directory or checkpoint that it was exported from; for a network of your own, "
+        "load its state dict into your own class"
     )
 
 

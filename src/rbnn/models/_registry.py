@@ -120,6 +120,9 @@ def create_model(
     if name not in MODELS and name not in model_names():
         raise UnknownName("model", name, MODELS)
     check_method(method, options)
+    for word, number in (("num_classes", num_classes), ("in_channels", in_channels)):
+        if not isinstance(number, int):
+            raise ConfigError(f"{word} must be an integer, got {number!r}")
     if num_classes < 2 or in_channels < 1:
         raise ConfigError(
             f"num_classes must be at least 2 and in_channels at least 1, got {num_classes} and {in_channels}"

@@ -305,7 +305,10 @@ def unused(name: str, names: Container[str]) -> str:
 def _check_normalisation(given: Input, channels: int) -> None:
     for word, numbers in (("mean", given.mean), ("std", given.std)):
         if numbers and len(numbers) not in (1, channels):
-            raise PackError(f"{word} of the input has {len(numbers)} numbers for {plural(channels, 'channel')}")
+            raise PackError(
+                f"{word} of the input has {len(numbers)} numbers for {plural(channels, 'channel')}: give one number "
+                "per channel, or a single number"
+            )
     if not all(is_number(mean) and abs(mean) <= LARGEST_MEAN for mean in given.mean):
         raise PackError(f"mean of the input must be finite and within ±{LARGEST_MEAN:g}")
     if not all(is_number(std) and std >= SMALLEST_STD for std in given.std):

@@ -294,7 +294,7 @@ class Session:
             expected = " or ".join(f"(N, {', '.join(map(str, each))})" for each in reversed(taken))
             sizes = f", or others: {in_words(self.graph.free.steps, height, width)}" if self.graph.free else ""
             what = f"input {list(self.inputs)[number]!r}" if self.graph.input.names else "images"
-            raise InputError(f"expected {what} of shape {expected}{sizes}, got {array.shape}")
+            raise InputError(f"expected {what} of shape {expected}{sizes}, got {array.shape}{_remedy(array, taken[0])}")
         return np.ascontiguousarray(array).reshape(len(array), channels, height, width)
 
 
@@ -302,6 +302,16 @@ def _output(name: str, shape: tuple[int, ...]) -> str:
     """An output for people.  Outputs in tuples have only numbers as names, which their order shows."""
     written = as_shape(shape or (1,))
     return written if name == ALONE or name.replace(".", "").isdigit() else f"{visible(name)} {written}"
+
+
+def _remedy(array: NDArray[Any], wanted: tuple[int, ...]) -> str:
+    """What to do about images without a batch dimension, or with the channels last."""
+    channels, height, width = wanted
+    if array.shape == wanted:
+        return ": add a batch dimension, images[None]"
+    if array.shape[1:] == (height, width, channels):
+        return ": move the channels, images.transpose(0, 3, 1, 2)"
+    return ""
 
 
 def _array(values: ArrayLike) -> NDArray[Any]:

@@ -127,7 +127,7 @@ class _Run:
         self.model = checkpoint.build(config, self.contract)
         continued: set[str] = set()
         if before is not None:
-            taken = start(self.model, config.model, before, config.start_from, self.batches)
+            taken = start(self.model, config, before, self.contract, self.batches)
             continued = taken.continued
             for sentence in filter(None, (taken.head, *taken.notices)):
                 progress.notice(sentence)

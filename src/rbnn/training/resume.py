@@ -49,8 +49,12 @@ def read_stopped(
     state, trouble = load_last(directory)
     path = directory / (PREVIOUS if trouble else LAST)
     before, known = check_description(state, path)
-    longest = max(before.epochs, config.epochs)  # a run may be extended
-    table = as_table(with_all_options(before)) | {"epochs": longest}
+    if config.epochs < before.epochs:
+        raise CheckpointError(
+            f"{path} was trained for epochs = {before.epochs}: a run can become longer, but not shorter, got "
+            f"{config.epochs}"
+        )
+    table = as_table(with_all_options(before)) | {"epochs": config.epochs}
     if changed := difference(table, as_table(config)):
         raise CheckpointError(f"{path} was trained with {changed}: change it back to resume")
     if different := known.difference(contract):

@@ -73,10 +73,15 @@ def take_over(model: nn.Module, before: nn.Module, source: object) -> Taken:
     return taken
 
 
-def start(model: nn.Module, name: str, network: Network, source: object, batches: Batches) -> Taken:
-    """``take_over`` for a run of the network ``name``.  A network from a packed file gets batch statistics from the
-    run's images; its outputs stay the same."""
-    there = network.config.model
+def start(model: nn.Module, config: TrainConfig, network: Network, own: InputContract, batches: Batches) -> Taken:
+    """``take_over`` for a run.  A network from a packed file gets batch statistics from the run's images; its outputs
+    stay the same."""
+    there, name, source = network.config.model, config.model, config.start_from
+    if network.contract.channels != own.channels:
+        raise CheckpointError(
+            f"cannot start from {source}: its images have {plural(network.contract.channels, 'channel')}, and those of "
+            f"{config.data} have {own.channels}: choose another data set with --data, such as image-folder"
+        )
     if there != name:  # the tensors may fit anyway, as those of the two ResNet-20s do
         raise CheckpointError(
             f"cannot start from {source}: it is a {there}, but this run's network is a {name}: use --model {there}"
