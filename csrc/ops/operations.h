@@ -76,6 +76,8 @@ Made make_reshape(const Kernels& kernels, const Buffer& in, const Buffer& out, b
 // `start`, `step` and `before` have three numbers each: for rows, columns and channels.
 Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& start,
                 const std::vector<std::size_t>& step);
+// Row (or column, or channel) i of the output is row places[i] of the input.
+Made make_select(const Buffer& in, const Buffer& out, Along axis, const std::vector<std::size_t>& places);
 Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, float value);
 // Padding with rows and columns of the image itself.
 enum class Mirror { reflect, replicate, circular };

@@ -110,6 +110,26 @@ Made make_slice(const Buffer& in, const Buffer& out, const std::vector<std::size
     });
 }
 
+Made make_select(const Buffer& in, const Buffer& out, Along axis, const std::vector<std::size_t>& places) {
+    if (axis == Along::channels)
+        return small([&in, &out, places](const Workspace& work) {
+            over_rows(work, out.pixels(), out.channels, [&](std::size_t pixel) {
+                const float* from = work.floats(in) + pixel * in.channels;
+                float* to = work.floats(out) + pixel * out.channels;
+                for (std::size_t c = 0; c < out.channels; ++c) to[c] = from[places[c]];
+            });
+        });
+    // Each place has this many contiguous values: those of a row or of a pixel.
+    const std::size_t length = axis == Along::height ? in.width * in.channels : in.channels;
+    const std::size_t side = axis == Along::height ? in.height : in.width;
+    return small([&in, &out, places, length, side](const Workspace& work) {
+        over_rows(work, out.values() / length, length, [&](std::size_t run) {
+            const std::size_t place = run / places.size() * side + places[run % places.size()];
+            std::memcpy(work.floats(out) + run * length, work.floats(in) + place * length, length * sizeof(float));
+        });
+    });
+}
+
 Made make_pad(const Buffer& in, const Buffer& out, const std::vector<std::size_t>& before, float value) {
     return small([&in, &out, before, value](const Workspace& work) {
         float* to = work.floats(out);

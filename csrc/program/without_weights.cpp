@@ -175,23 +175,34 @@ Made read_permute(const Reader& reader) {
     return make_permute(in, out, sides, order);
 }
 
-Made read_concat(const Reader& reader) {
-    const Buffer& out = reader.output("float");
+Along read_along(const Reader& reader) {
     const std::string axis = reader.word("axis", "c");
     require(axis == "h" || axis == "w" || axis == "c", "axis is h, w or c");
+    return axis == "h" ? Along::height : axis == "w" ? Along::width : Along::channels;
+}
+
+template <class B>
+auto& side_along(B& buffer, Along axis) {
+    return axis == Along::height ? buffer.height : axis == Along::width ? buffer.width : buffer.channels;
+}
+
+Made read_concat(const Reader& reader) {
+    const Buffer& out = reader.output("float");
+    const Along axis = read_along(reader);
     std::vector<const Buffer*> parts;
     Buffer sum = out;
-    std::size_t& along = axis == "h" ? sum.height : axis == "w" ? sum.width : sum.channels;
+    std::size_t& along = side_along(sum, axis);
     along = 0;
     for (std::size_t i = 0; i < reader.spec.inputs.size(); ++i) {
         const Buffer& part = reader.input(("x" + std::to_string(i)).c_str());
-        along += axis == "h" ? part.height : axis == "w" ? part.width : part.channels;
-        require((axis == "h" || part.height == out.height) && (axis == "w" || part.width == out.width) &&
-                    (axis == "c" || part.channels == out.channels), "sizes differ");
+        along += side_along(part, axis);
+        require((axis == Along::height || part.height == out.height) &&
+                    (axis == Along::width || part.width == out.width) &&
+                    (axis == Along::channels || part.channels == out.channels), "sizes differ");
         parts.push_back(&part);
     }
     require(!parts.empty() && sum.same_shape(out), "an output has the wrong shape");
-    return make_concat(parts, out, axis == "h" ? Along::height : axis == "w" ? Along::width : Along::channels);
+    return make_concat(parts, out, axis);
 }
 
 Made read_reshape(const Reader& reader, const Kernels& k) {
@@ -215,6 +226,18 @@ Made read_slice(const Reader& reader) {
     }
     expect_shape(out, counts[0], counts[1], counts[2]);
     return make_slice(in, out, start, step);
+}
+
+Made read_select(const Reader& reader) {
+    const Buffer &in = reader.input("x"), &out = reader.output("float");
+    const Along axis = read_along(reader);
+    const auto places = reader.some("places", kLargestChannels, 0, kLargestChannels - 1);
+    const std::size_t side = side_along(in, axis);
+    for (const std::size_t place : places) require(place < side, "a place is outside the picture");
+    Buffer selected = in;
+    side_along(selected, axis) = places.size();
+    expect_shape(out, selected.height, selected.width, selected.channels);
+    return make_select(in, out, axis, places);
 }
 
 Made read_pad(const Reader& reader, Kept& kept) {
@@ -259,6 +282,7 @@ Made read_without_weights(const Reader& reader, const Kernels& k, Kept& kept) {
     if (is({"reshape"})) return read_reshape(reader, k);
     if (is({"permute"})) return read_permute(reader);
     if (is({"slice"})) return read_slice(reader);
+    if (is({"select"})) return read_select(reader);
     if (is({"pad"})) return read_pad(reader, kept);
     if (is({"constant"})) return read_constant(reader);
     return nullptr;

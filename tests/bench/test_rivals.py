@@ -158,6 +158,12 @@ CASES: list[tuple[str, dict[str, Shape], dict[str, Shape], dict[str, Any], dict[
     ("reshape", {"x": (3, 4, 5)}, {"float": (5, 6, 2)}, {}, {"order": "chw"}),
     ("reshape", {"x": (3, 4, 5)}, {"float": (5, 6, 2)}, {}, {"order": "hwc"}),
     ("slice", {"x": (7, 8, 9)}, {"float": (4, 3, 2)}, {}, {"start": [0, 1, 2], "stop": [7, 8, 6], "step": [2, 3, 3]}),
+    *(
+        ("select", {"x": (3, 4, 5)}, {"float": shape}, {}, {"axis": axis, "places": places})
+        for axis, shape, places in (
+            ("h", (2, 4, 5), [2, 0]), ("w", (3, 5, 5), [3, 1, 1, 0, 2]), ("c", (3, 4, 6), [4, 0, 0, 3, 1, 2]),
+        )
+    ),
     ("pad", {"x": (3, 4, 5)}, {"float": (4, 4, 8)}, {}, {"before": [1, 0, 1], "after": [0, 0, 2], "value": -2.5}),
     ("constant", {}, {"float": (3, 5, 7)}, {"value": floats(3, 5, 7)}, {}),
     *(

@@ -203,6 +203,39 @@ def test_what_fixes_the_size_is_named(tmp_path: Path, model: Any, words: str) ->
     assert not list(tmp_path.iterdir())
 
 
+class Chosen(nn.Module):
+    def __init__(self, dim: int, places: Any = None) -> None:
+        super().__init__()
+        self.conv, self.dim, self.places = nn.Conv2d(3, 16, 3, padding=1), dim, places
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return y.flip(self.dim) if self.places is None else y.index_select(self.dim, torch.tensor(self.places))
+
+
+@pytest.mark.parametrize(("dim", "places"), [(1, None), (1, [3, 1, 15] * 9), (2, [9, 3] * 9), (3, [2, 0, 8] * 7)])
+def test_selections_by_places_that_every_size_has(tmp_path: Path, dim: int, places: list[int] | None) -> None:
+    model = Chosen(dim, places).eval()
+    rbnn.export(model, tmp_path / "net.rbnn", torch.randn(2, 3, 16, 24), free_size=True)
+    session = Session(tmp_path / "net.rbnn")
+    assert [operation.kind for operation in session.graph.operations] == ["float_conv", "select"]
+    for size in SIZES:
+        x = torch.randn(2, 3, *size)
+        if dim > 1 and places is not None and max(places) >= size[dim - 2]:
+            with pytest.raises(InputError, match=r"does not take .*\(select\): there is no place [89] on a side"):
+                session(x.numpy())
+        else:
+            np.testing.assert_allclose(session(x.numpy()), model(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_flipped_images_have_one_size(tmp_path: Path, dim: int) -> None:
+    """Their places belong to one size, as the file says each of them."""
+    with pytest.raises(ExportError, match=r"free_size: select .*it works in another way for other sizes; leave out"):
+        rbnn.export(Chosen(dim), tmp_path / "net.rbnn", torch.randn(2, 3, 16, 24), free_size=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_vectors_have_no_size(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"free_size is for images .* and signals"):
         rbnn.export(nn.Linear(4, 3), tmp_path / "net.rbnn", torch.randn(2, 4), free_size=True)

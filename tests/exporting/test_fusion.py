@@ -16,6 +16,7 @@ from rbnn.packed import file as packfile
 from rbnn.packed import formulas
 from rbnn.packed.graph import Graph
 from rbnn.packed.operations import Buffer, Operation
+from rbnn.packed.session import Session
 
 
 def exported(path: Path, model: nn.Module, *shape: int) -> Graph:
@@ -80,6 +81,27 @@ def test_shifts_behind_an_activation_cost_nothing(tmp_path: Path, shortcut: str,
     middle = next(operation for operation in graph.operations if operation.name.startswith("layers.0.1.conv1"))
     assert (set(middle.inputs), set(middle.outputs)) == ({"x", "residual"}, {"float", "bits"})
     assert {"scale", "shift", "slope", "level"} < set(middle.tensors)
+
+
+@pytest.mark.parametrize(("dim", "side"), [(1, 12), (2, 13), (3, 11)])
+def test_shifts_pass_a_selection(tmp_path: Path, dim: int, side: int) -> None:
+    """In the new order of the channels; rows and columns have the same shifts."""
+    places = torch.randint(side, (20,), generator=torch.Generator().manual_seed(0))
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift, self.out = nn.Parameter(torch.randn(1, 12, 1, 1)), nn.Conv2d(20 if dim == 1 else 12, 5, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out((torch.relu(x) + self.shift).index_select(dim, places))
+
+    torch.manual_seed(0)
+    model = Around(Shifted()).eval()
+    assert kinds(exported(tmp_path, model, 3, 13, 11)) == ["float_conv", "select", "float_conv"]
+    images = torch.randn(3, 3, 13, 11)
+    wanted = model(images).detach().numpy()
+    np.testing.assert_allclose(Session(tmp_path / "net.rbnn")(images.numpy()), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_between_the_layers_of_a_basic_block_flow_bits_alone(tmp_path: Path) -> None:

@@ -15,6 +15,15 @@ from rbnn.packed.session import Session
 
 CHANNELS = 10
 METHODS = ["bnn", "xnor-net", "rbnn", "dorefa", "abc-net"]
+
+
+class Reversed(nn.Module):
+    """The last channel first."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flip(1)
+
+
 PIECES = {
     "norm": lambda method: nn.BatchNorm2d(CHANNELS),
     "hardtanh": lambda method: nn.Hardtanh(),
@@ -23,6 +32,7 @@ PIECES = {
     "hardswish": lambda method: nn.Hardswish(),
     "max pool": lambda method: nn.MaxPool2d(3, stride=1, padding=1),
     "avg pool": lambda method: nn.AvgPool2d(3, stride=1, padding=1),
+    "reversed": lambda method: Reversed(),
     "conv": lambda method: nn.Conv2d(CHANNELS, CHANNELS, 1),
     "binary": lambda method: rbnn.BinaryConv2d(CHANNELS, CHANNELS, 3, padding=1, method=method),
     "binary too": lambda method: rbnn.BinaryConv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False, method=method),

@@ -2,6 +2,7 @@
 // that it consists of, and fails if any piece went without a check.
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "ops/operations.h"
@@ -49,5 +50,9 @@ int main() {
     good &= enough("constant", make_constant(out, values.data()), {&out}, 1);
     good &= enough("concat", make_concat({&in}, out, Along::height), {&in, &out}, 1);
     good &= enough("slice", make_slice(in, out, {0, 0, 0}, {1, 1, 1}), {&in, &out}, 1);
+    std::vector<std::size_t> rows(in.height);
+    std::iota(rows.rbegin(), rows.rend(), 0);
+    good &= enough("select", make_select(in, out, Along::height, rows), {&in, &out}, 1);
+    good &= enough("select, a value each", make_select(in, out, Along::channels, {0}), {&in, &out}, 1);
     return good ? 0 : 1;
 }

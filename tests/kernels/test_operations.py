@@ -93,6 +93,11 @@ SIMPLE: list[tuple[str, dict[str, Any], tuple[int, int, int], dict[str, Any], li
     ("reshape", {"x": (3, 4, 5)}, (5, 6, 2), {"order": "chw"}, []),
     ("reshape", {"x": (3, 4, 5)}, (5, 6, 2), {"order": "hwc"}, []),
     ("slice", {"x": (7, 8, 9)}, (4, 3, 2), {"start": [0, 1, 2], "stop": [7, 8, 6], "step": [2, 3, 3]}, []),
+    *(("select", {"x": (3, 5, 37)}, shape, {"places": places} | ({"axis": axis} if axis else {}), [])
+      for axis, shape, places in (
+          ("h", (4, 5, 37), [2, 0, 0, 1]), ("h", (1, 5, 37), [1]), ("w", (3, 7, 37), [4, 4, 3, 0, 1, 2, 4]),
+          ("w", (3, 1, 37), [4]), ("c", (3, 5, 1), [36]), ("", (3, 5, 40), [*range(36, -1, -1), 5, 5, 36]),
+      )),
     ("pad", {"x": (3, 4, 5)}, (3, 6, 12), {"before": [0, 1, 3], "after": [0, 1, 4]}, []),
     ("pad", {"x": (3, 4, 5)}, (4, 4, 5), {"before": [1, 0, 0], "after": [0, 0, 0], "value": -2.5}, []),
     ("concat", {"x0": (3, 4, 5), "x1": (1, 4, 5), "x2": (2, 4, 5)}, (6, 4, 5), {"axis": "h"}, []),
@@ -144,6 +149,19 @@ def test_permute(kernels: str, data: st.DataObject) -> None:
     height = data.draw(st.sampled_from(divisors(int(np.prod(shape)))))
     made = (height, 1, int(np.prod(shape)) // height)
     graph = one_operation("permute", {"x": shape}, {"float": made}, {}, {"sides": sides, "order": order})
+    agree(graph, kernels, np.random.default_rng(0), EXACT)
+
+
+@every_kernel
+@often
+@given(data=st.data())
+def test_select(kernels: str, data: st.DataObject) -> None:
+    sides = [data.draw(st.integers(1, 7)), data.draw(st.integers(1, 7)), data.draw(channel_counts)]
+    axis = data.draw(st.integers(0, 2))
+    places = data.draw(st.lists(st.integers(0, sides[axis] - 1), min_size=1, max_size=90))
+    before, sides[axis] = (sides[0], sides[1], sides[2]), len(places)
+    attributes = {"axis": "hwc"[axis], "places": places}
+    graph = one_operation("select", {"x": before}, {"float": (sides[0], sides[1], sides[2])}, {}, attributes)
     agree(graph, kernels, np.random.default_rng(0), EXACT)
 
 

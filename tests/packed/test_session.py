@@ -173,6 +173,29 @@ def test_an_output_that_no_kind_of_operation_writes_is_refused(kind: str) -> Non
         build(graph, "portable")
 
 
+@pytest.mark.parametrize(
+    ("places", "axis", "made"),
+    [
+        ([0, 5], "c", (3, 4, 2)), ([3], "h", (1, 4, 5)), ([4], "w", (3, 1, 5)), ([-1], "c", (3, 4, 1)),
+        ([0.5], "c", (3, 4, 1)), ([2**20], "c", (3, 4, 1)), ([1e300], "h", (1, 4, 5)), ([0, 1], "c", (3, 4, 5)),
+        ([0, 1], "w", (2, 4, 5)), ([0], "hw", (1, 1, 5)), ([], "c", (3, 4, 5)), ([0] * (2**20 + 1), "c", (3, 4, 5)),
+    ],
+    ids=lambda value: str(value)[:20],
+)  # fmt: skip
+def test_places_that_are_not_there_are_refused(places: list[float], axis: str, made: tuple[int, int, int]) -> None:
+    """By the rules, and by the engine itself."""
+    attributes: dict[str, Any] = {"axis": axis, "places": places}
+    buffers = {"image": Buffer("float", (3, 4, 5)), "y": Buffer("float", made)}
+    graph = Graph(Input("image"), "y", buffers, [Operation("select", "chosen", {"x": "image"}, {"float": "y"})])
+    graph.operations[0].attributes.update(attributes)
+    with pytest.raises(PackError, match=r"'chosen' \(select\)"):
+        graph.check()
+    numbers, words = {"places": [float(place) for place in places]}, {"axis": axis}
+    chosen = "select", "chosen", {"x": 0}, {"float": 1}, {}, numbers, words
+    with pytest.raises(_core.Invalid, match=r"'chosen' \(select\)"):
+        _core.Program([("float", 3, 4, 5), ("float", *made)], [chosen], [0], [1], "portable")
+
+
 def test_the_runtime_never_imports_torch() -> None:
     code = "import sys, rbnn.runtime; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

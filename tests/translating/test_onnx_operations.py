@@ -84,6 +84,14 @@ def permute(rng: Rng) -> Graph:
     return one_operation("permute", {"x": before}, {"float": (after[0], after[1], after[2])}, {}, attributes)
 
 
+def select(rng: Rng, axis: str) -> Graph:
+    before, at = odd_shape(rng), "hwc".index(axis)
+    places = rng.integers(0, before[at], int(rng.integers(1, 20))).tolist()
+    height, width, channels = (*before[:at], len(places), *before[at + 1 :])
+    attributes = {"axis": axis, "places": places}
+    return one_operation("select", {"x": before}, {"float": (height, width, channels)}, {}, attributes)
+
+
 def resize(rng: Rng, mode: str, align: bool, whole: bool) -> Graph:
     """To any size, by integer factors, or by a scale that the sizes do not determine."""
     height, width, channels = odd_shape(rng)
@@ -121,6 +129,7 @@ def local_norm(rng: Rng) -> Graph:
 CASES: dict[str, Callable[[Rng], Graph]] = {
     "matmul": matmul,
     "permute": permute,
+    **{f"select {axis}": lambda rng, axis=axis: select(rng, axis) for axis in "hwc"},
     "local_norm": local_norm,
     "standardize, groups": grouped,
     **{f"{kind}": lambda rng, kind=kind: pair(rng, kind) for kind in ("divide", "maximum", "minimum")},
@@ -181,8 +190,8 @@ def test_an_operation(name: str, qonnx: bool) -> None:
 
 
 EXACT = {
-    "nearest", "nearest_exact", "reflect", "replicate", "circular", "constant", "permute", "maximum", "minimum", "max",
-    "min",
+    "nearest", "nearest_exact", "reflect", "replicate", "circular", "constant", "permute", "select", "maximum",
+    "minimum", "max", "min",
 }  # fmt: skip
 
 

@@ -3,19 +3,27 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rbnn.exporting.shapes import as_list, cut, joined, made_whole, permuted, placed_constant, reshaped, spans_of
+from rbnn.exporting.shapes import (
+    AXES,
+    as_list,
+    axis_of,
+    cut,
+    in_the_middle,
+    joined,
+    made_whole,
+    placed_constant,
+    reshaped,
+    spans_of,
+)
 from rbnn.exporting.shapes import getitem as part_of
 from rbnn.exporting.traced_call import Call, Place
 
 MOST_RUNS = 8
-"""Up to this number of parts are cut out and joined; more are selected by a convolution with weights 0 and 1."""
-
-MOST_WEIGHTS = 1 << 22
-"""Weights of such a convolution, beyond which the parts are joined in any case."""
+"""Up to this number of parts are cut out and joined, because these can follow from a free image size, and copying long
+parts is faster.  For more parts ``select`` lists every place."""
 
 
 def taken(call: Call, x: Place, dim: int, places: Sequence[int], part: str = "") -> Place:
@@ -25,8 +33,8 @@ def taken(call: Call, x: Place, dim: int, places: Sequence[int], part: str = "")
         raise call.fail("images of a batch must stay together: the first dimension is the batch")
     value = x.value.index_select(dim, torch.tensor(places))
     runs = _runs(places)
-    if len(runs) > MOST_RUNS and len(places) * x.value.shape[dim] <= MOST_WEIGHTS:
-        return _by_weights(call, x, dim, places, value, part)
+    if len(runs) > MOST_RUNS:
+        return _selected(call, x, dim, places, value, part)
     pieces = [cut(call, x, {dim: run}, f"{part}.run{index}") for index, run in enumerate(runs)]
     return pieces[0] if len(pieces) == 1 else Place(joined(call, pieces, dim, value, part), value)
 
@@ -42,18 +50,15 @@ def _runs(places: Sequence[int]) -> list[range]:
     return runs
 
 
-def _by_weights(call: Call, x: Place, dim: int, places: Sequence[int], value: Tensor, part: str) -> Place:
-    """The dimension becomes the channels, of which each output takes one, and is moved back."""
-    others = [each for each in range(1, x.value.dim()) if each != dim]
-    turned = permuted(call, x, [0, dim, *others], f"{part}.turned")
-    weight = np.zeros((len(places), 1, 1, x.value.shape[dim]))
-    weight[np.arange(len(places)), 0, 0, list(places)] = 1.0
-    chosen = value.permute(0, dim, *others)
-    made = call.write(
-        "float_conv", {"x": turned.buffer}, {"weight": weight}, {"kernel": [1, 1]}, value=chosen, part=f"{part}.chosen"
-    )
-    back = [0, *(1 + [dim, *others].index(each) for each in range(1, x.value.dim()))]
-    return permuted(call, Place(made, chosen), back, part)
+def _selected(call: Call, x: Place, dim: int, places: Sequence[int], value: Tensor, part: str) -> Place:
+    axis = axis_of(call, x.value, dim)
+    if axis is not None:
+        attributes = {"places": list(places)} | ({} if axis == 2 else {"axis": AXES[axis]})
+        return Place(call.write("select", {"x": x.buffer}, attributes=attributes, value=value, part=part), value)
+    buffer, (before, _, behind) = in_the_middle(call, x, dim, f"{part}.view")
+    attributes, shape = {"places": list(places), "axis": "w"}, (before, len(places), behind)
+    chosen = call.write("select", {"x": buffer}, attributes=attributes, shape=shape, part=f"{part}.chosen")
+    return Place(call.write("reshape", {"x": chosen}, attributes={"order": "hwc"}, value=value, part=part), value)
 
 
 def index_select(call: Call, x: Place, dim: int, index: Any) -> str:

@@ -4,7 +4,7 @@
     a residual       … + (x + v)        is  … + x, with v in the convolution's own shift
     1×1 convolution  W (x + v)          is  W x + W v
 
-Strided slices, pools, means, and new channels of zeros pass it on to their own readers.
+Strided slices, selections, pools, means, and new channels of zeros pass it on to their own readers.
 """
 
 from collections.abc import Callable
@@ -75,6 +75,9 @@ def _reader(draft: Draft, operation: Operation, role: str, shift: Array) -> list
     if operation.kind == "slice":
         start, stop, every = (operation.attributes[each][2] for each in ("start", "stop", "step"))
         return _pass_on(draft, operation, shift[start:stop:every])
+    if operation.kind == "select":
+        along_channels = operation.attributes.get("axis", "c") == "c"
+        return _pass_on(draft, operation, shift[operation.attributes["places"]] if along_channels else shift)
     if operation.kind == "pad":
         before, after = operation.attributes["before"], operation.attributes["after"]
         if any(before[:2]) or any(after[:2]):

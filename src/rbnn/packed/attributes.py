@@ -103,6 +103,15 @@ def check_sides(site: Site, role: str, value: Any) -> None:
         )
 
 
+def check_places(site: Site, role: str, value: Any) -> None:
+    listed = isinstance(value, list | tuple) and 1 <= len(value) <= LARGEST_CHANNELS
+    if not listed or not all(is_whole(each, 0, LARGEST_CHANNELS - 1) for each in value):
+        raise site.fail(
+            f"{role} must be 1 to {LARGEST_CHANNELS} whole numbers from 0 to {LARGEST_CHANNELS - 1}, got "
+            f"{quoted(value)}"
+        )
+
+
 def check_order(site: Site, role: str, value: Any) -> None:
     listed = isinstance(value, list | tuple) and all(is_whole(each, 0, MOST_SIDES - 1) for each in value)
     if not listed or sorted(value) != list(range(len(value))):

@@ -16,6 +16,7 @@ from rbnn.packed.attributes import (
     check_level,
     check_number,
     check_order,
+    check_places,
     check_scale,
     check_sides,
     is_number,
@@ -47,6 +48,7 @@ from rbnn.packed.shapes import (
     reshape_shape,
     resize_shape,
     same_shape,
+    select_shape,
     slice_shape,
     standardize_shape,
 )
@@ -83,6 +85,7 @@ _GROUPS = {"groups": Attribute(check_groups, optional=True)}
 _TRIPLE = Attribute(whole_numbers(3, 0, LARGEST_CHANNELS))
 _SIZE = {"size": Attribute(whole_numbers(2, 1, LARGEST_SIDE))}
 _YES_OR_NO = one_of(False, True)
+_AXIS = {"axis": Attribute(one_of("c", "h", "w"), optional=True)}
 _OVER = {"over": Attribute(one_of("h", "w", "c", "hw", "hc", "wc", "hwc"))}
 _PAIR_OF_PICTURES = {"a": "float", "b": "float"}
 _X, _FLOAT = {"x": "float"}, {"float": "float"}
@@ -140,7 +143,7 @@ KINDS: dict[str, Kind] = {
     "maximum": Kind(_PAIR_OF_PICTURES, _FLOAT, {}, {}, broadcast_shape),
     "minimum": Kind(_PAIR_OF_PICTURES, _FLOAT, {}, {}, broadcast_shape),
     "matmul": Kind(_PAIR_OF_PICTURES, _FLOAT, {}, {}, matmul_shape),
-    "concat": Kind({}, _FLOAT, {}, {"axis": Attribute(one_of("c", "h", "w"), optional=True)}, concat_shape),
+    "concat": Kind({}, _FLOAT, {}, _AXIS, concat_shape),
     "permute": Kind(
         _X, _FLOAT, {}, {"sides": Attribute(check_sides), "order": Attribute(check_order)}, permute_shape
     ),
@@ -158,6 +161,7 @@ KINDS: dict[str, Kind] = {
         {"start": _TRIPLE, "stop": _TRIPLE, "step": Attribute(whole_numbers(3, 1, LARGEST_CHANNELS))},
         slice_shape,
     ),
+    "select": Kind(_X, _FLOAT, {}, _AXIS | {"places": Attribute(check_places)}, select_shape),
     "pad": Kind(
         _X, _FLOAT, {},
         {

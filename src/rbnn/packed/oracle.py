@@ -235,6 +235,10 @@ def cut(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
     return x[:, *[slice(*each) for each in ends]]
 
 
+def select(x: Array, tensors: Inputs, attributes: dict[str, Any]) -> Array:
+    return np.asarray(np.take(x, attributes["places"], 1 + "hwc".index(attributes.get("axis", "c"))))
+
+
 _CONVOLUTIONS = {"float_conv": float_conv, "int8_conv": int8_conv, "binary_conv": binary_conv}
 _SIGNS = {"pack": pack, "max_pool_bits": max_pool_bits}
 _PAIRS: dict[str, Callable[[Array, Array], Array]] = {
@@ -255,5 +259,6 @@ _FLOATS: dict[str, Callable[[Array, Inputs, dict[str, Any]], Array]] = {
     "local_norm": formulas.local_norm,
     "resize": formulas.resize,
     "slice": cut,
+    "select": select,
     "pad": formulas.pad,
 }

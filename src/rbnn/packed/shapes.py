@@ -109,6 +109,15 @@ def slice_shape(site: Site) -> Shape:
     return sides[0], sides[1], sides[2]
 
 
+def select_shape(site: Site) -> Shape:
+    sides, axis = list(site.shape("x")), "hwc".index(site.get("axis", "c"))
+    places = site.operation.attributes["places"]
+    if max(places) >= sides[axis]:
+        raise site.fail(f"there is no place {max(places)} on a side of {sides[axis]}")
+    sides[axis] = len(places)
+    return sides[0], sides[1], sides[2]
+
+
 def pad_shape(site: Site) -> Shape:
     before, after = site.operation.attributes["before"], site.operation.attributes["after"]
     height, width, channels = site.shape("x")

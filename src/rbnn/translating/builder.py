@@ -119,7 +119,7 @@ class Builder(Protocol[V]):
         ...
 
     def gather(self, x: V, places: Array, axis: int) -> V:
-        """Rows (or columns) of x, by index."""
+        """Channels, rows or columns of x, by index."""
         ...
 
     def resize(self, x: V, size: tuple[int, int], mode: str, align: bool, scale: tuple[float, float] | None) -> V:

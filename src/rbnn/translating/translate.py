@@ -278,6 +278,10 @@ class _Step:
         start, stop, step = self.triples("start", "stop", "step")
         return self.builder.slice(self.input("x"), start, stop, step)
 
+    def _select(self) -> Any:
+        places = np.array(self.operation.attributes["places"])
+        return self.builder.gather(self.input("x"), places, AXES[self.operation.attributes.get("axis", "c")])
+
     def _pad(self) -> Any:
         x, (before, after) = self.input("x"), self.triples("before", "after")
         mode = self.operation.attributes.get("mode", "constant")

@@ -20,12 +20,12 @@ constexpr const char* kKinds[] = {
     "float_conv", "binary_conv", "pack", "affine", "activation", "max_pool", "avg_pool", "max_pool_bits",
     "adaptive_max_pool", "adaptive_avg_pool", "mean", "add", "multiply", "concat", "reshape", "slice", "pad",
     "constant", "int8_conv", "quantize", "no such kind", "reduce", "softmax", "standardize", "local_norm", "divide",
-    "maximum", "minimum", "matmul", "permute", "resize"};
+    "maximum", "minimum", "matmul", "permute", "resize", "select"};
 constexpr const char* kRoles[] = {
     "x", "residual", "a", "b", "x0", "x1", "x2", "float", "bits", "weight", "scale", "shift", "slope", "level",
     "threshold", "invert", "value", "kernel", "stride", "padding", "dilation", "groups", "activation", "pad", "ceil",
     "count_padding", "size", "over", "order", "start", "stop", "step", "before", "after", "bytes", "zero",
-    "no such role", "how", "log", "eps", "window", "alpha", "beta", "k", "axis", "sides", "mode", "align"};
+    "no such role", "how", "log", "eps", "window", "alpha", "beta", "k", "axis", "sides", "mode", "align", "places"};
 constexpr const char* kWords[] = {
     "hardtanh", "relu", "relu6", "leaky_relu", "prelu", "sigmoid", "hardswish", "abs", "mean", "hw", "c", "chw", "hwc",
     "", "no such word", "elu", "selu", "gelu", "gelu_tanh", "silu", "softplus", "tanh", "hardsigmoid", "mish", "exp",

@@ -7,7 +7,7 @@ import numpy as np
 from random_arithmetic import constant, matmul, mean, normalise, pair, reduce
 from random_convolutions import activation, affine, convolution, pack, quantize, transposed
 from random_draft import MOST_OPERATIONS, Draft
-from random_pictures import adaptive, concat, cut, pad, permute, pool, reshape, resize
+from random_pictures import adaptive, concat, cut, pad, permute, pool, reshape, resize, select
 
 from rbnn.errors import PackError
 from rbnn.packed.graph import Answer, Graph, Input, answer_buffers
@@ -17,6 +17,7 @@ from rbnn.packed.sizes import Free
 MAKERS = [
     convolution, convolution, convolution, pack, pack, quantize, affine, activation, pool, adaptive, mean, pair, concat,
     reshape, cut, pad, constant, reduce, normalise, permute, resize, matmul, pair, transposed,
+    select,
 ]  # fmt: skip
 STEPS = [(1, 1), (1, 1), (1, 1), (2, 1), (0, 1), (3, 0), (2, 2)]
 

@@ -152,6 +152,16 @@ def cut(draft: Draft) -> bool:
     return draft.add("slice", {"x": x}, {"float": (shape[0], shape[1], shape[2])}, {}, attributes, follows)
 
 
+def select(draft: Draft) -> bool:
+    """Up to nine places on a side, in any order; some of them repeat."""
+    x, axis = draft.one_of(draft.floats), draft.one_of(["c", "c", "h", "w"])
+    sides, at = list(draft.shape(x)), "hwc".index(axis)
+    places = [draft.below(sides[at]) for _ in range(1 + draft.below(9))]
+    sides[at] = len(places)
+    attributes = {"places": places} | ({} if axis == "c" and draft.maybe() else {"axis": axis})
+    return draft.add("select", {"x": x}, {"float": (sides[0], sides[1], sides[2])}, {}, attributes)
+
+
 def pad(draft: Draft) -> bool:
     x = draft.one_of(draft.floats)
     before, after = ([draft.one_of([0, 0, 1, 2]) for _ in range(3)] for _ in range(2))

@@ -49,6 +49,9 @@ def seeds() -> list[Graph]:
             one_operation("reshape", {"x": x}, {"float": (5, channels, 4)}, {}, {"order": "chw"}),
             one_operation("slice", {"x": x}, {"float": (2, 2, channels)}, {},
                           {"start": [0, 1, 0], "stop": [4, 5, channels], "step": [2, 2, 1]}),
+            *(one_operation("select", {"x": x}, {"float": y}, {}, {"places": places, "axis": axis})
+              for axis, y, places in (("h", (2, 5, channels), [3, 0]), ("w", (4, 6, channels), [4, 4, 2, 1, 0, 3]),
+                                      ("c", (4, 5, 3), [7, 0, 7]))),
             one_operation("pad", {"x": x}, {"float": (6, 5, channels + 1)}, {},
                           {"before": [1, 0, 0], "after": [1, 0, 1], "value": 0.5}),
             one_operation("int8_conv", {"x": x}, {"float": (2, 4, outputs)},
