@@ -66,7 +66,9 @@ def parse(words: list[str]) -> TrainConfig:
     only the options that it names."""
     default, options = TrainConfig(), dict[str, Any]()
     if not words and FIRST:
-        say(f"rbnn: no recipe is named: {default.model} by {default.method} on {default.data} with the default settings")
+        say(
+            f"rbnn: no recipe is named: {default.model} by {default.method} on {default.data} with the default settings"
+        )
     if words and not words[0].startswith("-"):
         recipe, *words = words
         found = find_recipe(recipe)
