@@ -28,7 +28,7 @@ AT_ONCE = 500
 
 
 def main(name: tyro.conf.Positional[str], data_dir: Path = Path("data")) -> None:
-    """Measure and write."""
+    """Write src/rbnn/pretrained/NAME.norms: the mean and variance of each batch norm's input on the training images."""
     card, graph = pretrained.card(name), packfile.read(pretrained.path(name))
     size, _, channels = graph.buffers[graph.input.buffer].shape
     parts = {"activation": card.activation, "shortcut": card.shortcut}
