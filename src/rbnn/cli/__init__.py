@@ -37,9 +37,10 @@ def commands() -> dict[str, Path]:
 
 
 def summary(path: Path) -> str:
-    """What a command does: the first line of its docstring after the colon, read without importing the file."""
+    """What a command does: the first line of its docstring after the colon, without the full stop.  The file is not
+    imported."""
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return doc.partition("\n")[0].partition(": ")[2]
+    return doc.partition("\n")[0].partition(": ")[2].removesuffix(".")
 
 
 def _usage() -> str:

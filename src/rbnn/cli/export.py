@@ -1,4 +1,4 @@
-"""`rbnn export`: pack a trained network into a file of bits or write it as ONNX, compared layer by layer first."""
+"""`rbnn export`: pack a trained network into a file of bits, or write it as ONNX, after comparing it layer by layer."""
 
 import json
 import os

@@ -76,7 +76,7 @@ def _list(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("method", "what it does", "options (as in the paper)")
+    table = Table("method", "what it does", "options and defaults")
     for row in rows:
         chosen = "\n".join(f"{key}={value}" for key, value in row["options"].items())
         origin = f" (from {row['imported_from']})" if row["imported_from"] else ""

@@ -18,8 +18,8 @@ class IRNet(Method):
         backward  k t (1 − tanh²(t z)) for both signs,  t = 10^(t_min + e/E (t_max − t_min)),  k = max(1/t, 1);
                   then through mean and std
 
-    t_min, t_max    initial and final exponent of t: −3 and 1 as in the authors' ResNet-20; their VGG-small and
-                    the paper start at −1
+    t_min           initial exponent of t: −3 as in the authors' ResNet-20; their VGG-small and the paper start at −1
+    t_max           final exponent of t
     estimator       gradient estimator for both signs
     """
 

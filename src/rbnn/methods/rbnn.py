@@ -44,7 +44,8 @@ class RBNN(Method):
 
     At the start of an epoch R1 and R2 get ``cycles`` rounds of alternating optimisation (eq. 8 to 10).
 
-    The paper leaves some things open.  Each is an option, whose default is what the authors' runs used:
+    The paper leaves some things open.  Each is an option.  The defaults are what the authors' runs used, except
+    ``gradient``, which follows the paper:
 
     rotation        groups of weights that are rotated together: ``filter`` (C·kh·kw values, one rotation shared by all
                     filters), ``layer`` (all O·C·kh·kw values, the paper's text), ``none`` (R switched off)
