@@ -294,7 +294,7 @@ def bomb_of_pixels(width: int, height: int) -> bytes:
 def test_pictures_that_claim_any_size(size: tuple[int, int], tmp_path: Path, fault: Fault) -> None:
     packfile.write(small_network(), tmp_path / "net.rbnn")
     (tmp_path / "bomb.png").write_bytes(bomb_of_pixels(*size))
-    with fault("hostile picture"):
+    with fault("hostile image"):
         ((code, out, err),) = answers([["predict", "net.rbnn", "bomb.png"]], tmp_path)
         assert (code, out, err.count("\n")) == (2, "", 1), err
         assert "bomb.png" in err
@@ -309,6 +309,6 @@ def test_thin_pictures_that_would_grow(tmp_path: Path, fault: Fault) -> None:
     for name, (code, out, err) in zip(
         names, answers([["predict", "net.rbnn", n] for n in names], tmp_path), strict=True
     ):
-        with fault("hostile picture"):
+        with fault("hostile image"):
             assert (code, out, err.count("\n")) == (2, "", 1), err
             assert err.startswith(f"rbnn: {name} of ")

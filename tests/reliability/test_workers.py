@@ -93,7 +93,7 @@ def test_a_picture_that_is_broken_costs_no_epoch(whole: Path, pictures: Path, tm
     out, said = tmp_path / "run", tmp_path / "said"
     picture = pictures / "val" / "light" / "7.png"
     good = picture.read_bytes()
-    with fault("broken picture"):
+    with fault("broken image"):
         try:
             picture.write_bytes(good[:50])
             assert code_of(start(command(out, pictures), said)) == 2
