@@ -24,10 +24,12 @@ class ABCNet(Method):
     """Weights as a sum of M sign bases, activations as a sum of N.
 
         forward   Σ_i α_i B_i  ⊛  Σ_j β_j A_j
-        weights   B_i = sign(w − mean(w) + u_i std(w)),   u_i = −1 + 2(i − 1)/(M − 1)   (u = 0 for M = 1),
-                  mean and std of the layer;  α = argmin ‖w − Σ α_i B_i‖², computed in each forward pass
+        weights   B_i = sign(w − mean(w) + u_i std(w)),   mean and std of the layer,
+                  u_i = −1 + 2(i − 1)/(M − 1)   (u = 0 for M = 1),
+                  α = argmin ‖w − Σ α_i B_i‖², computed in each forward pass
         inputs    A_j = sign(x + v_j − ½),  β_j and v_j learned
-        backward  Σ_i α_i g for the weight (α, mean and std are constants);  1[0 ≤ x + v_j ≤ 1] for x and v_j
+        backward  Σ_i α_i g for the weight (α, mean and std are constants)
+                  1[0 ≤ x + v_j ≤ 1] for x and v_j
 
     Both sums are linear, so training needs one convolution; inference with bits needs M·N.  β_j starts at 1/N and the
     thresholds ½ − v_j at j/(N + 1), because equal thresholds would stay equal forever.  std divides by n.

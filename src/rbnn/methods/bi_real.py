@@ -13,7 +13,8 @@ class BiReal(SignInputs):
     """Signs times the mean magnitude of each filter; the activation's gradient is a piecewise polynomial.
 
         forward   α sign(w) ⊛ sign(x),   α_o = mean|w_o|, a constant in the backward pass
-        backward  α·1[|w| ≤ 1] g for the weight (aware of its magnitude),  max(2 − 2|x|, 0) for the activation
+        backward  α·1[|w| ≤ 1] g for the weight (aware of its magnitude)
+                  max(2 − 2|x|, 0) for the activation
 
     The other half of Bi-Real Net is its structure, a shortcut around every convolution: networks with ``bireal`` in
     their name and those for ImageNet have it.

@@ -22,7 +22,7 @@ class DoReFa(Method):
     """1-bit weights with one scale per layer, and k-bit activations in [0, 1].
 
         forward   E sign(w) ⊛ q(x),   E = mean|w| of the layer,   q(x) = level/(2^k − 1)
-                  level = number of thresholds (2i − 1)/(2(2^k − 1)), i = 1 … 2^k − 1, that are strictly below x
+                  level = number of thresholds strictly below x:  (2i − 1)/(2(2^k − 1)), i = 1 … 2^k − 1
         backward  identity for the weight (E is a constant), 1[0 ≤ x ≤ 1] for the activation
 
     With one bit the activations are {0, 1} with threshold ½, not ±1.  The rule for levels is that of

@@ -54,7 +54,8 @@ class DSQ(Method):
     """Signs times a learned range; the gradient is that of a soft step with learned sharpness.
 
         forward   c_w sign(w) ⊛ c_x sign(x)
-        backward  that of c tanh(k clip(x, −c, c))/(1 − α),  k = ln(2/α − 1)/(2c), with respect to x, c and α
+        backward  that of c tanh(k clip(x, −c, c))/(1 − α) with respect to x, c and α
+                  k = ln(2/α − 1)/(2c)
 
     c and α are learned, one pair per layer for the weight and one for the activation.  The range is symmetric, so that
     one bit is a sign.  c starts at mean|w| for the weight and at 1 for the activation, α at 0.2; after every step

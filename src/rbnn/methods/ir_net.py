@@ -14,9 +14,9 @@ class IRNet(Method):
     """Signs of the standardised weight times a power of two; the gradient is an error decay estimator.
 
         ŵ = (w − mean)/std per filter, std unbiased; a constant filter becomes zeros
-        forward   2^round(log2 mean|ŵ_o|) sign(ŵ) ⊛ sign(x)           (the scale is a constant in the backward pass)
-        backward  k t (1 − tanh²(t z)) for both signs,  t = 10^(t_min + e/E (t_max − t_min)),  k = max(1/t, 1);
-                  then through mean and std
+        forward   2^round(log2 mean|ŵ_o|) sign(ŵ) ⊛ sign(x)   (the scale is a constant in the backward pass)
+        backward  k t (1 − tanh²(t z)) for both signs, then through mean and std
+                  t = 10^(t_min + e/E (t_max − t_min)),  k = max(1/t, 1)
 
     t_min           initial exponent of t: −3 as in the authors' ResNet-20; their VGG-small and the paper start at −1
     t_max           final exponent of t

@@ -19,7 +19,8 @@ class LAB(SignInputs):
     """Signs times one scale per layer, weighted by the curvature of the loss.
 
         forward   α sign(w) ⊛ sign(x),   α = Σ d|w| / Σ d,   d = √v + 1e-8
-        backward  identity from the binarized weight to w (α is a constant), 1[|x| ≤ 1] for the activation
+        backward  identity from the binarized weight to w (α is a constant)
+                  1[|x| ≤ 1] for the activation
         v         moving average (0.999) of g², g the gradient of the binarized weight
 
     After every step v is updated with g and the latent weight is clamped to [−1, 1].  By the identity, g is the

@@ -34,8 +34,9 @@ class RAD(BNN):
     """Plain signs as in BNN, and a penalty on the distribution of batch-norm outputs.
 
         forward   sign(w) ⊛ sign(x)
-        backward  identity for the weight, 1[|x| ≤ 1] for the activation; the weight is clamped to [−1, 1]
-        penalty   λ · mean over layers of L(x),  x the output of the batch norm after the layer, before hardtanh
+        backward  identity for the weight, which is clamped to [−1, 1]; 1[|x| ≤ 1] for the activation
+        penalty   λ · mean over layers of L(x)
+                  x is the output of the batch norm after the layer, before hardtanh
                   L = mean_c (2 − |μ| − σ)₊² + mean_c (σ − 4)₊² + mean_c (μ² − σ²)₊
 
     The form is that of the authors' code.  The batch norm of a layer is the next one registered after it, before

@@ -18,8 +18,8 @@ class XNORNet(SignInputs):
     """Signs times the mean magnitude of each filter.
 
         forward   α sign(w) ⊛ sign(x),  α_o = mean|w_o|
-        backward  n (1 − 1/C) · g_j (1/n + α·1[|w_j| ≤ 1]) for the weight, n values and C input channels per filter
-                  1[|x| ≤ 1] for the activation
+        backward  n (1 − 1/C) · g_j (1/n + α·1[|w_j| ≤ 1]) for the weight
+                  1[|x| ≤ 1] for the activation;  n values and C input channels per filter
 
     After every step, in place: subtract the mean over the input channels at each kernel position, clamp to [−1, 1].
 

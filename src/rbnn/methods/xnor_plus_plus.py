@@ -23,7 +23,7 @@ class XNORPlusPlus(SignInputs):
         backward  1[|·| ≤ 1] for both signs; Γ by ordinary backpropagation
 
         case 1    Γ_ohw = α_o                  any image size
-        case 2    Γ_ohw dense                  H×W is the size of the layer's output, fixed by the first forward pass
+        case 2    Γ_ohw dense                  H×W of the output, fixed by the first forward pass
         case 3    Γ_ohw = α_o β_hw
         case 4    Γ_ohw = α_o β_h γ_w          the published one
 
