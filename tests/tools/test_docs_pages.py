@@ -9,6 +9,7 @@ pytest.importorskip("griffe", reason="the site needs the extra `docs`")
 
 sys.path.append(str(Path(__file__).parents[2] / "tools" / "docs"))
 import docstrings
+import hooks
 import repository_pages
 
 DOCSTRING = """Signs times a scale.
@@ -58,9 +59,9 @@ def test_a_notebook_is_a_page(tmp_path: Path) -> None:
     assert repository_pages._notebook(path).split("\n\n") == [
         "# Title\ntext",
         "```python\nprint(1)\n```",
-        "```text\n1\n```",
+        "```{ .text .printed .no-copy }\n1\n```",
         '<img class="output" alt="What the cell drew" src="data:image/png;base64,AAAA">',
-        "```text\n2\n```\n",
+        "```{ .text .printed .no-copy }\n2\n```\n",
     ]
 
 
@@ -81,3 +82,22 @@ def test_a_notebook_is_a_page(tmp_path: Path) -> None:
 )
 def test_links_lead_to_pages_of_the_site(place: str, link: str, becomes: str) -> None:
     assert repository_pages.links(f"See [this]({link}).", place) == f"See [this]({becomes})."
+
+
+@pytest.mark.parametrize(
+    ("html", "becomes"),
+    [
+        ("<code>--resume</code>", '<code><span class="flag">--resume</span></code>'),
+        (
+            "<code>rbnn eval a-b/c --data-dir=d -o x</code>",
+            '<code>rbnn eval a-b/<wbr>c <span class="flag">--data-dir</span>=d <span class="flag">-o</span> x</code>',
+        ),
+        ("<code>src/rbnn/</code>", "<code>src/<wbr>rbnn/</code>"),
+        ("<code>-1 - x</code>", "<code>-1 - x</code>"),
+        ("<pre><code>rbnn --help a/b</code></pre>", "<pre><code>rbnn --help a/b</code></pre>"),
+        ("<pre><span></span><code>a --b c/d</code></pre>", "<pre><span></span><code>a --b c/d</code></pre>"),
+        ("text --help a/b", "text --help a/b"),
+    ],
+)
+def test_flags_stay_whole_and_paths_break_after_slashes(html: str, becomes: str) -> None:
+    assert hooks.on_page_content(html, None, None, None) == becomes  # type: ignore[arg-type]

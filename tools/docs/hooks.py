@@ -3,6 +3,7 @@
 The sources in docs/ can be read on a code-hosting site.  These hooks fill in what the library knows itself.
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # also for the extension of grif
 import method_parts
 import reference_pages
 import repository_pages
+
+CODE = re.compile(r"(?<!<pre>)(?<!<span></span>)<code>([^<]*)</code>")
+"""Code within a line.  The code of a block follows ``<pre>``."""
+FLAG = re.compile(r"(?<!\S)--?[a-z][\w-]*")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -43,3 +48,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if "<!-- commands -->" in markdown:
         markdown = markdown.replace("<!-- commands -->", reference_pages.command_table())
     return repository_pages.links(method_parts.fill_in(markdown), page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    return CODE.sub(lambda code: f"<code>{_breakable(code[1])}</code>", html)
+
+
+def _breakable(code: str) -> str:
+    """Code that a browser breaks after slashes and not within flags."""
+    return FLAG.sub(lambda flag: f'<span class="flag">{flag[0]}</span>', re.sub(r"/(?=\w)", "/<wbr>", code))

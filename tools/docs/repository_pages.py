@@ -59,7 +59,7 @@ def _output(output: dict[str, object]) -> str:
     text = output.get("text", data.get("text/plain", ""))
     assert isinstance(text, str | list)
     printed = "".join(text).rstrip()
-    return f"```text\n{printed}\n```" if printed else ""
+    return f"```{{ .text .printed .no-copy }}\n{printed}\n```" if printed else ""
 
 
 def links(text: str, place: str) -> str:
