@@ -82,7 +82,7 @@ def _published(name: str) -> str:
 
 def _wrapped_formula(name: str) -> str:
     """A formula in a block whose long lines are wrapped."""
-    return f'<div class="formula" markdown>\n\n{_formula(name)}\n\n</div>'
+    return f'<div class="formula no-copy" markdown>\n\n{_formula(name)}\n\n</div>'
 
 
 PARTS: dict[str, Callable[[str], str]] = {
