@@ -38,7 +38,7 @@ class RBNN(Method):
     """Rotate the weights towards their signs, binarize a learned mix, sharpen the gradient over training.
 
         w  = standardised weight (per filter)
-        w̃  = w + α (Rᵀw − w),   R = R1 ⊗ R2,   α = |sin β|        (eq. 11; R fixed during an epoch)
+        w̃  = w + α (Rᵀw − w),   R = R1 ⊗ R2,   α = |sin β|         (eq. 11; R fixed during an epoch)
         forward   s · sign(w̃)  ⊛  sign(x̂)                          (s learned per filter, from mean|w|)
         backward  F'(z) = max(k(√2 t − t²|z|), 0) for both signs   (eq. 13; t, k follow e/E)
 
