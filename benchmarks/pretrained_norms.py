@@ -31,8 +31,8 @@ def main(name: tyro.conf.Positional[str], data_dir: Path = Path("data")) -> None
     """Write src/rbnn/pretrained/NAME.norms: the mean and variance of each batch norm's input on the training images."""
     card, graph = pretrained.card(name), packfile.read(pretrained.path(name))
     size, _, channels = graph.buffers[graph.input.buffer].shape
-    parts = {"activation": card.activation, "shortcut": card.shortcut}
-    model = create_model(card.model, card.method, len(graph.input.classes), channels, size, **parts, **card.options)
+    sizes = len(graph.input.classes), channels, size
+    model = create_model(card.model, card.method, *sizes, **card.parts, **card.options)
     restore_(model, graph)
     trained_on = data.load(card.data, data_dir, "train")
     assert isinstance(trained_on, ImageSet), "a set in memory"

@@ -43,6 +43,7 @@ METHODS += [("xnor++", {"case": 1}), ("rbnn", {"rotation": "layer"}), ("rbnn", {
 METHODS += [("xnor-net", {"k_map": True}), ("rbnn", {"standardise": False})]
 CASES = [(model, method, options) for model in ("resnet20", "resnet20-bireal") for method, options in METHODS]
 CASES += [("resnet20-bireal", "rbnn", {"activation": "prelu", "shortcut": "pool-pad"})]
+CASES += [("resnet20-bireal", "rbnn", {"width": 0.5})]
 CASES += [("vgg-small", "rbnn", {"activation": "prelu"}), ("resnet20", "bnn", {"activation": "prelu"})]
 CASES += [("vgg-small", method, {}) for method in ("rbnn", "bnn", "xnor-net", "dorefa", "ir-net")]
 

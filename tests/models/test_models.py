@@ -202,6 +202,9 @@ def test_options_reach_every_layer() -> None:
         ({"name": "resnet20", "activation": "relu"}, UnknownName, "did you mean 'prelu'"),
         ({"name": "resnet20", "shortcut": "pool-pads"}, UnknownName, "did you mean 'pool-pad'"),
         ({"name": "vgg-small", "shortcut": "conv"}, ConfigError, "vgg-small has no shortcuts"),
+        ({"name": "resnet20", "width": 0}, ConfigError, "width must be 0.125 to 16, got 0"),
+        ({"name": "resnet20", "width": "2"}, ConfigError, "width must be 0.125 to 16, got '2'"),
+        ({"name": "resnet20", "width": float("nan")}, ConfigError, "width must be 0.125 to 16, got nan"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, object], error: type[Exception], words: str) -> None:
@@ -331,6 +334,30 @@ def test_the_published_networks_are_the_default() -> None:
         assert weights[0].keys() == weights[1].keys()
         shared = [key for key in weights[0] if not key.endswith("_extra_state")]  # NaN before the first epoch
         assert all(torch.equal(weights[0][key], weights[1][key]) for key in shared)
+
+
+@pytest.mark.parametrize(("width", "channels"), [(1.5, [24, 48, 96]), (0.125, [2, 4, 8]), (0.85, [14, 28, 54])])
+@pytest.mark.parametrize("method", ["rbnn", "float"])
+@pytest.mark.parametrize("name", ["resnet20", "resnet20-bireal"])
+def test_the_width_multiplies_all_channels(name: str, method: str, width: float, channels: list[int]) -> None:
+    model = rbnn.create_model(name, method, width=width)
+    assert model.conv1.out_channels == channels[0]
+    assert [stage[-1].conv2.out_channels for stage in model.layers] == channels
+    assert model.fc.in_features == channels[-1]
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_width_1_is_the_published_network(name: str) -> None:
+    weights = []
+    for options in ({}, {"width": 1.0}):
+        torch.manual_seed(3)
+        weights.append(rbnn.create_model(name, "bi-real", **options).state_dict())
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0] if "_extra_state" not in key)
+    half = rbnn.create_model(name, "bi-real", width=0.5)
+    assert [2 * m.num_features for m in half.modules() if isinstance(m, nn.BatchNorm2d)] == [
+        m.num_features for m in rbnn.create_model(name, "bi-real").modules() if isinstance(m, nn.BatchNorm2d)
+    ]
 
 
 def test_tiny_gammas_leave_the_shortcuts_alone_at_the_start() -> None:

@@ -65,6 +65,13 @@ def test_other_networks_with_other_activations(tmp_path: Path, name: str, activa
         parity(tmp_path / f"{method}.rbnn", name, method, SIZES[name], 2, **options)
 
 
+@pytest.mark.parametrize("width", [0.125, 0.6, 1.5])
+@pytest.mark.parametrize("name", [name for name, size in SIZES.items() if size <= 32])
+def test_other_widths(tmp_path: Path, name: str, width: float) -> None:
+    for method in ("rbnn", "float"):
+        parity(tmp_path / f"{method}.rbnn", name, method, SIZES[name], 2, width=width)
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_vgg_with_other_activations(tmp_path: Path, activation: str) -> None:
     for method in ("rbnn", "bi-real", "float"):

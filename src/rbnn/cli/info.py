@@ -45,6 +45,8 @@ class Info:
     """Activation after a batch norm or sum, for the name of a network: hardtanh, none, prelu or rprelu."""
     shortcut: str = "own"
     """Shortcut where the size changes, for the name of a network: own, option-a, pool-pad, pool-conv or conv."""
+    width: float = 1.0
+    """Multiplies the channels of every layer, for the name of a network."""
     classes: int = 0
     """Number of classes, for the name of a network. 0 stands for 10, or for 1000 with images of 224×224."""
     json: bool = False
@@ -91,8 +93,8 @@ def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]
     if options.net in model_names() and not path.exists():
         method, size = options.method or "rbnn", MODELS[options.net].image_size
         classes = options.classes or (1000 if size == 224 else 10)
-        chosen = {"activation": options.activation, "shortcut": options.shortcut}
-        model = create_model(options.net, method, num_classes=classes, **chosen)  # type: ignore[arg-type]
+        parts: dict[str, Any] = {"activation": options.activation, "shortcut": options.shortcut, "width": options.width}
+        model = create_model(options.net, method, num_classes=classes, **parts)
         return model, options.net, method, (3, size, size)
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
@@ -109,10 +111,11 @@ def _network(options: Info) -> "tuple[nn.Module, str, str, tuple[int, int, int]]
 def _refuse_description(options: Info, path: Path) -> None:
     from rbnn.errors import ConfigError
 
-    if options.method or options.classes or (options.activation, options.shortcut) != ("hardtanh", "own"):
+    parts = options.activation, options.shortcut, options.width
+    if options.method or options.classes or parts != ("hardtanh", "own", 1.0):
         raise ConfigError(
-            f"{path} records its method and classes: --method, --classes, --activation and --shortcut apply only to "
-            "the name of a network"
+            f"{path} records its method and classes: --method, --classes, --activation, --shortcut and --width "
+            "apply only to the name of a network"
         )
 
 

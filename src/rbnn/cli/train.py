@@ -140,7 +140,7 @@ def run(options: TrainConfig) -> None:
         refuse_packed(options.teacher, "name the run directory or checkpoint that it was exported from")
     from rbnn.importing.network import open_network
 
-    hints = {name: getattr(options, name) for name in ("method", "options", "activation", "shortcut")}
+    hints = {name: getattr(options, name) for name in ("method", "options", "activation", "shortcut", "width")}
     watch = Watch()
     if options.resume and FIRST and not any((options.directory / each).exists() for each in (LAST, PREVIOUS)):
         say(f"rbnn: {options.directory} contains no checkpoint to resume from: the run starts from scratch")

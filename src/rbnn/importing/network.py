@@ -34,6 +34,7 @@ def create_model(
     *,
     activation: str | None = None,
     shortcut: str | None = None,
+    width: float | None = None,
     pretrained: bool = False,
     **options: Any,
 ) -> nn.Module:
@@ -44,6 +45,7 @@ def create_model(
                   float twin uses ReLU instead of the first two
     shortcut      where the size changes: ``own`` (as the network was published), ``option-a``, ``pool-pad``,
                   ``pool-conv`` or ``conv``
+    width         multiplies the channels of every layer, rounded to even numbers
     options       options of the method
     pretrained    load a trained network, for further training: ``name`` is a pretrained network (`rbnn models
                   --pretrained`), a run directory, a checkpoint or a packed file (.rbnn).  The model gives the same
@@ -52,7 +54,7 @@ def create_model(
                   norms are kept
     """
     sizes = _given(num_classes=num_classes, in_channels=in_channels, image_size=image_size)
-    parts = _given(method=method, activation=activation, shortcut=shortcut)
+    parts = _given(method=method, activation=activation, shortcut=shortcut, width=width)
     if not pretrained:
         if str(name) not in model_names() and (str(name) in shipped() or Path(name).exists()):
             raise ConfigError(f"{name} is a trained network: add pretrained=True")
@@ -64,7 +66,12 @@ def create_model(
         "in_channels": contract.channels,
         "image_size": contract.image_size,
     }
-    own |= {"method": config.method, "activation": config.activation, "shortcut": config.shortcut}
+    own |= {
+        "method": config.method,
+        "activation": config.activation,
+        "shortcut": config.shortcut,
+        "width": config.width,
+    }
     kept = config.options if method in (None, config.method) else {}
     model = models.create_model(config.model, **(own | sizes | parts), **(kept | options))
     for sentence in take_over(model, network.model, name).notices:
@@ -91,8 +98,8 @@ def open_network(net: str | Path, hints: dict[str, Any]) -> Network:
     """Open the trained network ``net`` for further training.
 
     Your own packed file does not record the method it was trained with: ``hints`` has the fields of a configuration
-    (method, options, activation, shortcut) to try.  Without a method, a network that subtracts the mean of an image
-    before taking signs is assumed to be an RBNN.
+    (method, options, activation, shortcut, width) to try.  Without a method, a network that subtracts the mean of an
+    image before taking signs is assumed to be an RBNN.
     """
     path = find_trained(net)
     if not is_packed(path):
@@ -101,8 +108,8 @@ def open_network(net: str | Path, hints: dict[str, Any]) -> Network:
     contract = _contract(path, graph)
     if str(net) in shipped() and path == pretrained.path(str(net)):
         card = pretrained.card(str(net))
-        own: dict[str, Any] = {"activation": card.activation, "shortcut": card.shortcut}
-        config = TrainConfig(model=card.model, method=card.method, options=card.options, data=card.data, **own)
+        own: dict[str, Any] = {"model": card.model, "method": card.method, "options": card.options, "data": card.data}
+        config = TrainConfig(**own, **card.parts)
         network = _restored(config, contract, graph)
         set_statistics(network.model, *_shipped_statistics(str(net)))
         return network

@@ -13,9 +13,11 @@ from rbnn.methods import check_method
 from rbnn.models._after_add import ACTIVATIONS, Join, create_activation
 from rbnn.models._shortcuts import SHORTCUTS, create_shortcut
 from rbnn.nn import BinaryConv2d, show_example
+from rbnn.text import quoted
 
 OWN = "own"
 """The shortcut with which a network was published."""
+NARROWEST, WIDEST = 0.125, 16
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,18 @@ class Bricks:
     image_size: int = 32
     activation_name: str = "hardtanh"
     shortcut_name: str = OWN
+    width: float = 1.0
     used: set[str] = field(default_factory=set)
     """The options that the network used."""
 
     @property
     def binary(self) -> bool:
         return self.method != "float"
+
+    def channels(self, published: int) -> int:
+        """The number of channels of a layer that was published with ``published``: an even number."""
+        self.used.add("width")
+        return max(2, 2 * round(published * self.width / 2))
 
     def conv(self, in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Module:
         """A convolution without bias that is binary unless the network is a float twin."""
@@ -98,6 +106,12 @@ def model_names() -> list[str]:
     return list(MODELS)
 
 
+def check_width(width: float) -> None:
+    """Raise if no network can be built with ``width`` times its channels."""
+    if not isinstance(width, int | float) or not NARROWEST <= width <= WIDEST:
+        raise ConfigError(f"width must be {NARROWEST} to {WIDEST}, got {quoted(width)}")
+
+
 def create_model(
     name: str,
     method: str = "rbnn",
@@ -107,6 +121,7 @@ def create_model(
     *,
     activation: str = "hardtanh",
     shortcut: str = OWN,
+    width: float = 1.0,
     **options: Any,
 ) -> nn.Module:
     """Build the network ``name``, binarized with ``method`` (``float`` builds the float twin).
@@ -115,6 +130,7 @@ def create_model(
                   float twin uses ReLU instead of the first two
     shortcut      where the size changes: ``own`` (as the network was published), ``option-a``, ``pool-pad``,
                   ``pool-conv`` or ``conv``
+    width         multiplies the channels of every layer, rounded to even numbers
     options       options of the method
     """
     if name not in MODELS and name not in model_names():
@@ -131,13 +147,16 @@ def create_model(
         raise UnknownName("activation", activation, ACTIVATIONS)
     if shortcut not in (OWN, *SHORTCUTS):
         raise UnknownName("shortcut", shortcut, (OWN, *SHORTCUTS))
+    check_width(width)
     entry = MODELS[name]
     size = image_size or entry.image_size
-    bricks = Bricks(method, options, num_classes, in_channels, size, activation, shortcut)
+    bricks = Bricks(method, options, num_classes, in_channels, size, activation, shortcut, width)
     model = entry.build(bricks)
     if shortcut != OWN and "shortcut" not in bricks.used:
         raise ConfigError(f"{name} has no shortcuts: leave out shortcut = {shortcut!r}")
     if activation != "hardtanh" and "activation" not in bricks.used:
         raise ConfigError(f"{name} has a fixed activation: leave out activation = {activation!r}")
+    if width != 1 and "width" not in bricks.used:
+        raise ConfigError(f"{name} has fixed channels: leave out width = {width}")
     show_example(model, torch.zeros(1, in_channels, size, size))
     return model

@@ -92,8 +92,9 @@ class CifarResNet(nn.Module):
 
 
 def _resnet20(bricks: Bricks, block: Block) -> nn.Module:
-    layers = make_stages(bricks, block, {16: 3, 32: 3, 64: 3}, OptionA)
-    model = CifarResNet(bricks, layers, 16, 64, bricks.activation(16))
+    first, second, third = map(bricks.channels, (16, 32, 64))
+    layers = make_stages(bricks, block, {first: 3, second: 3, third: 3}, OptionA)
+    model = CifarResNet(bricks, layers, first, third, bricks.activation(first))
     initialise_weights(model, branch_norms(model) if bricks.binary else ())
     return model
 
@@ -120,7 +121,9 @@ def resnet18_cifar(bricks: Bricks) -> nn.Module:
     def binary(in_channels: int, out_channels: int, stride: int) -> nn.Module:
         return projection(bricks.conv(in_channels, out_channels, 1, stride), out_channels)
 
-    layers = make_stages(bricks, BasicBlock, {64: 2, 128: 2, 256: 2, 512: 2}, binary)
-    model = CifarResNet(bricks, layers, 64, 512, nn.Identity() if bricks.binary else bricks.activation(64))
+    channels = [bricks.channels(each) for each in (64, 128, 256, 512)]
+    layers = make_stages(bricks, BasicBlock, dict.fromkeys(channels, 2), binary)
+    activation = nn.Identity() if bricks.binary else bricks.activation(channels[0])
+    model = CifarResNet(bricks, layers, channels[0], channels[-1], activation)
     initialise_weights(model)
     return model

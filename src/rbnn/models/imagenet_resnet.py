@@ -16,14 +16,15 @@ class ImageNetResNet(nn.Module):
 
     def __init__(self, bricks: Bricks, blocks: tuple[int, int, int, int]) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(bricks.in_channels, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.activation = bricks.activation(64)
+        channels = [bricks.channels(each) for each in (64, 128, 256, 512)]
+        self.conv1 = nn.Conv2d(bricks.in_channels, channels[0], 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels[0])
+        self.activation = bricks.activation(channels[0])
         self.maxpool = nn.MaxPool2d(3, 2, 1)
-        counts = dict(zip((64, 128, 256, 512), blocks, strict=True))
+        counts = dict(zip(channels, blocks, strict=True))
         self.layers = make_stages(bricks, BiRealBlock, counts, partial(create_shortcut, "conv"))
-        self.bn2 = nn.BatchNorm1d(512)
-        self.fc = nn.Linear(512, bricks.num_classes)
+        self.bn2 = nn.BatchNorm1d(channels[-1])
+        self.fc = nn.Linear(channels[-1], bricks.num_classes)
         initialise_weights(self, branch_norms(self) if bricks.binary else ())
 
     def forward(self, x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ class VGGSmall(nn.Module):
             )
         layers: list[nn.Module] = []
         before = bricks.in_channels
-        for index, channels in enumerate((128, 128, 256, 256, 512, 512)):
+        for index, channels in enumerate(map(bricks.channels, (128, 128, 256, 256, 512, 512))):
             layers.append(
                 nn.Conv2d(before, channels, 3, 1, 1, bias=False) if index == 0 else bricks.conv(before, channels, 3)
             )
@@ -27,7 +27,7 @@ class VGGSmall(nn.Module):
             layers += [nn.BatchNorm2d(channels), bricks.activation(channels)]
             before = channels
         self.features = nn.Sequential(*layers)
-        self.fc = nn.Linear(512 * (bricks.image_size // 8) ** 2, bricks.num_classes)
+        self.fc = nn.Linear(before * (bricks.image_size // 8) ** 2, bricks.num_classes)
         initialise_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -41,6 +41,13 @@ class Card:
     """What follows each sum of branch and shortcut."""
     shortcut: str = "own"
     """The shortcut where the size changes; ``own`` is that of the published network."""
+    width: float = 1.0
+    """Its channels as a multiple of the published network's."""
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The arguments of ``create_model`` for the parts that can be chosen."""
+        return {"activation": self.activation, "shortcut": self.shortcut, "width": self.width}
 
 
 def names() -> list[str]:

@@ -48,6 +48,7 @@ def build(config: TrainConfig, contract: InputContract) -> nn.Module:
         image_size=contract.image_size,
         activation=config.activation,
         shortcut=config.shortcut,
+        width=config.width,
         **config.options,
     )
 

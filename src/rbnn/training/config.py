@@ -15,7 +15,7 @@ from rbnn import plugins
 from rbnn.data import names as data_names
 from rbnn.errors import ConfigError, MissingImport, UnknownName
 from rbnn.methods import check_method, method_options
-from rbnn.models import MODELS, model_names
+from rbnn.models import MODELS, check_width, model_names
 from rbnn.text import LONGEST_QUOTE, quoted, shorten
 
 CONFIG_NAME = "config.toml"
@@ -72,6 +72,8 @@ class TrainConfig:
     """Shortcut where the size changes. own: as the network was published. option-a: every second pixel, padded with
     zero channels. pool-pad: 2×2 average pooling, padded with zero channels. pool-conv: 2×2 average pooling and a float
     1×1 convolution. conv: a float 1×1 convolution with stride 2."""
+    width: float = 1.0
+    """Multiplies the channels of every layer of the network, rounded to even numbers."""
     data: str = "digits"
     """Data set: digits, cifar10, cifar100, fashion-mnist or image-folder."""
     data_dir: Path = Path("data")
@@ -167,6 +169,7 @@ class TrainConfig:
         check_method(self.method, self.options)
         if self.data not in data_names():
             raise UnknownName("data set", self.data, data_names())
+        check_width(self.width)
         for name in CHOICES:
             known = get_args(TrainConfig.__annotations__[name])
             if getattr(self, name) not in known:
