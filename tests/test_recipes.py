@@ -9,6 +9,7 @@ import torch
 
 from rbnn.methods import method_names, method_options
 from rbnn.models import create_model, model_names
+from rbnn.packed import pretrained
 from rbnn.reproduce.plan import Budget, plan
 from rbnn.reproduce.tables import TABLES, PaperTable, Row
 from rbnn.training.config import as_table, bundled_recipes, difference, find_recipe, read_recipe
@@ -20,6 +21,7 @@ SHORT = {
     "cifar10-resnet20-bireal-xnor-net-cpu",
     "cifar10-resnet20-bireal-ir-net-cpu",
 }
+ACCURATE = "cifar10-resnet20-bireal-rbnn-prelu"
 RECIPES = sorted(bundled_recipes().glob("*.toml"))
 
 
@@ -46,7 +48,7 @@ def comment(path: Path) -> str:
 def test_the_recipes_are_the_rows_their_short_runs_and_the_default() -> None:
     rows = {name_of(*row) for row in ROWS}
     assert len(rows) == len(ROWS) == 18 + 14  # the number of rows in the paper's two tables
-    assert {path.stem for path in RECIPES} == rows | SHORT | {"digits"}
+    assert {path.stem for path in RECIPES} == rows | SHORT | {"digits", ACCURATE}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -120,3 +122,16 @@ def test_short_runs_name_only_what_they_change(name: str) -> None:
     for key in (*options, *(["binary_lr"] if "binary_lr" in path.read_text() else [])):
         if table["method"] == "rbnn" or key in options:  # a difference from the paper gives its reason on the same line
             assert re.search(rf"^{key} = \S+  # \w+", path.read_text(encoding="utf-8"), re.MULTILINE), key
+
+
+def test_the_recipe_of_the_accurate_network() -> None:
+    """It is the run of the pretrained network, and each difference from the paper has its reason on the same line."""
+    path = bundled_recipes() / f"{ACCURATE}.toml"
+    card = pretrained.card("resnet20-bireal-prelu-cifar10")
+    config = read_recipe(path)
+    assert (config.model, config.method, config.data) == (card.model, card.method, card.data)
+    assert (config.epochs, config.options) == (card.epochs, card.options)
+    assert (config.activation, config.shortcut) == (card.activation, card.shortcut)
+    for key in ("binary_lr", "activation", "shortcut", *config.options):
+        assert re.search(rf"^{key} = \S+  # \w+", path.read_text(encoding="utf-8"), re.MULTILINE), key
+    assert f"{card.packed_top1:.2f} %" in comment(path)

@@ -65,7 +65,7 @@ def test_other_networks_with_other_activations(tmp_path: Path, name: str, activa
         parity(tmp_path / f"{method}.rbnn", name, method, SIZES[name], 2, **options)
 
 
-@pytest.mark.parametrize("width", [0.125, 0.6, 1.5])
+@pytest.mark.parametrize("width", [0.25, 0.6, 1.5])
 @pytest.mark.parametrize("name", [name for name, size in SIZES.items() if size <= 32])
 def test_other_widths(tmp_path: Path, name: str, width: float) -> None:
     for method in ("rbnn", "float"):
