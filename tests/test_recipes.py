@@ -21,7 +21,7 @@ SHORT = {
     "cifar10-resnet20-bireal-xnor-net-cpu",
     "cifar10-resnet20-bireal-ir-net-cpu",
 }
-ACCURATE = "cifar10-resnet20-bireal-rbnn-prelu"
+ACCURATE = "cifar10-resnet20-bireal-rbnn-wide"
 RECIPES = sorted(bundled_recipes().glob("*.toml"))
 
 
@@ -127,11 +127,11 @@ def test_short_runs_name_only_what_they_change(name: str) -> None:
 def test_the_recipe_of_the_accurate_network() -> None:
     """It is the run of the pretrained network, and each difference from the paper has its reason on the same line."""
     path = bundled_recipes() / f"{ACCURATE}.toml"
-    card = pretrained.card("resnet20-bireal-prelu-cifar10")
+    card = pretrained.card("resnet20-bireal-wide-cifar10")
     config = read_recipe(path)
     assert (config.model, config.method, config.data) == (card.model, card.method, card.data)
     assert (config.epochs, config.options) == (card.epochs, card.options)
-    assert (config.activation, config.shortcut) == (card.activation, card.shortcut)
-    for key in ("binary_lr", "activation", "shortcut", *config.options):
+    assert {part: getattr(config, part) for part in card.parts} == card.parts
+    for key in ("binary_lr", *card.parts, *config.options):
         assert re.search(rf"^{key} = \S+  # \w+", path.read_text(encoding="utf-8"), re.MULTILINE), key
     assert f"{card.packed_top1:.2f} %" in comment(path)
