@@ -17,6 +17,7 @@ public:
     FloatFlags(const FloatFlags&) = delete;
 
     bool overflowed() const { return (read() & kAll) != 0; }
+    void clear() { write(before_ & ~kAll); }
 
 private:
 #if defined(__x86_64__)

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -164,14 +165,22 @@ void parallel_for(std::size_t count, std::size_t grain, int threads,
     const std::size_t most = static_cast<std::size_t>(std::max(threads, 1)) * 8;
     const std::size_t parts = std::min(most, std::max<std::size_t>(count / std::max<std::size_t>(grain, 1), 1));
     const std::size_t each = (count + parts - 1) / parts;
+    if (threads <= 1 || parts == 1) return body(0, count);
+    // An exception must not leave a part: it would end a worker, and with it the process.
+    std::exception_ptr thrown;
+    std::mutex thrown_lock;
     const std::function<void(std::size_t)> part = [&](std::size_t i) {
         const std::size_t begin = i * each, end = std::min(count, begin + each);
-        if (begin < end) body(begin, end);
+        if (begin >= end) return;
+        try {
+            body(begin, end);
+        } catch (...) {
+            const std::lock_guard<std::mutex> lock(thrown_lock);
+            thrown = std::current_exception();
+        }
     };
-    if (threads <= 1 || parts == 1)
-        body(0, count);
-    else if (!run_on_openmp_team(parts, threads, part) && !pool.run(parts, threads, part))
-        body(0, count);
+    if (!run_on_openmp_team(parts, threads, part) && !pool.run(parts, threads, part)) return body(0, count);
+    if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace rbnn

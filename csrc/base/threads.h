@@ -8,7 +8,7 @@ namespace rbnn {
 
 // Calls body(begin, end) on disjoint parts of [0, count), at most `threads` at a time, and returns when all are done.
 // A part has at least `grain` items.  A call from inside a body, or while another thread uses the pool, runs in the
-// calling thread alone.
+// calling thread alone.  If bodies throw, one of their exceptions is thrown after all parts are done.
 void parallel_for(std::size_t count, std::size_t grain, int threads,
                   const std::function<void(std::size_t, std::size_t)>& body);
 

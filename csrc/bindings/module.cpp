@@ -79,7 +79,18 @@ void make_program(rbnn::Program* self, const std::vector<BufferArguments>& buffe
         specs.push_back({kind, name, read, written, {}, numbers, words});
         for (const auto& [role, array] : tensors) specs.back().tensors.emplace(role, as_tensor(array));
     }
-    new (self) rbnn::Program(std::move(places), specs, inputs, outputs, rbnn::find_kernels(kernels));
+    const rbnn::Kernels& chosen = rbnn::find_kernels(kernels);
+    bool interrupted = false;
+    {
+        rbnn::WithoutGil released;  // large weights take a while; the arguments keep their arrays
+        rbnn::Call call([&] { return released.interrupted(); });
+        try {
+            new (self) rbnn::Program(std::move(places), specs, inputs, outputs, chosen, call);
+        } catch (const rbnn::Interrupted&) {
+            interrupted = true;
+        }
+    }
+    if (interrupted) throw nb::python_error();
 }
 
 void check_threads(int threads) {
@@ -116,7 +127,8 @@ void run_into(const rbnn::Program& program, const Values& values, std::size_t co
         rbnn::WithoutGil released;
         rbnn::Call call([&] { return released.interrupted(); });
         outcome = program.run(values, count, outs, threads, call);
-        if (outcome == rbnn::Outcome::overflowed) overflow = program.find_overflow(values, count);
+        if (outcome == rbnn::Outcome::overflowed) overflow = program.find_overflow(values, count, call);
+        if (call.stopped()) outcome = rbnn::Outcome::interrupted;
     }
     if (outcome == rbnn::Outcome::interrupted) throw nb::python_error();
     if (outcome == rbnn::Outcome::image_not_finite) throw rbnn::Invalid(rbnn::kNotFinite);

@@ -43,7 +43,7 @@ private:
                         std::memcpy(to, in + y * unpadded, unpadded * sizeof(float));
                     });
         if (!row_sums_.by_fours()) return;
-        make_differences(kernels_, geometry_, row(), copy(work), work.threads, work.call);
+        make_differences(kernels_, geometry_, row(), copy(work), work.threads);
         find_uneven(kernels_, geometry_, row(), in_.channels, copy(work), uneven(copy(work)), work.threads, work.call);
     }
 

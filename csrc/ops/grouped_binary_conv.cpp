@@ -66,7 +66,9 @@ public:
                            zeros_.data(),     nullptr,      one,           nullptr};
         if (finish_.channels % kBlockChannels)  // channels beyond the last must not overflow
             std::fill_n(all + (blocks - 1) * pixels_ * kBlockChannels, pixels_ * kBlockChannels, 0.0f);
-        for (std::size_t group = 0; group < groups_ && !work.call.stopped(); ++group) {
+        const std::size_t values = in_.pixels() + pixels_ * outputs_;
+        for (std::size_t group = 0; group < groups_; ++group) {
+            if (work.call.stop(values)) return;
             parallel_for(in_.pixels(), 1024, work.threads, [&](std::size_t begin, std::size_t end) {
                 cut_out(work.words(in_) + begin * words, end - begin, words, group * each_, each_,
                         bits + begin * words_for(each_));

@@ -72,7 +72,8 @@ public:
     }
 
 private:
-    static constexpr std::size_t kLargestWeights = std::size_t{1} << 31;  // bytes, in the layout of the operations
+    // Bytes in whole blocks.  The layout of an instruction set may take up to twice as many.
+    static constexpr std::size_t kLargestWeights = std::size_t{1} << 31;
     static constexpr std::size_t kLargestBorders = 1 << 26;              // numbers in all tables together
     std::size_t weights_ = 0, borders_ = 0;
 };

@@ -160,7 +160,7 @@ Made make_local_norm(const Buffer& in, const Buffer& out, const LocalNorm& norm)
                     sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
                 const double scale = norm.k + norm.alpha * sum / static_cast<double>(norm.window);
                 to[c] = static_cast<float>(static_cast<double>(x[c]) / std::pow(scale, norm.beta));
-                if (norm.window > kGrain && work.call.stop(norm.window)) return;
+                if (work.call.stop(std::min(norm.window, in.channels))) return;
             }
         });
     });

@@ -103,15 +103,16 @@ RowSums lay_out_differences(const Geometry& geometry, std::size_t row, std::size
     return sums;
 }
 
-void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads,
-                      Call& call) {
+void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads) {
     const std::size_t stride = geometry.y.stride, padded = geometry.y.padded(), plane = plane_rows(geometry) * row;
     // Only output rows that do not exist read there: those after the last, if the number of rows is no multiple of
     // four.
     for (std::size_t i = 0; i < 4; ++i) std::fill_n(operand + i * plane + padded * row, plane - padded * row, 0.0f);
-    calculate(padded, 16, threads, call, [&](std::size_t begin, std::size_t end) {
+    parallel_for(padded, 16, threads, [&](std::size_t begin, std::size_t end) {
+        FloatFlags flags;
         float* x = operand + begin * row;
         kernels.differences(x, stride * row, (end - begin) * row, x + plane, x + 2 * plane, x + 3 * plane);
+        flags.clear();
     });
 }
 

@@ -73,8 +73,8 @@ std::size_t difference_rows(const Geometry& geometry);
 // sum consists of more than nine times what the four windows contain.
 void find_uneven(const Kernels& kernels, const Geometry& geometry, std::size_t row, std::size_t pixel,
                  const float* operand, std::uint8_t* uneven, int threads, Call& call);
-// Fills the rows of an operand below the image.  `row` is the count of numbers in a row.
-void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads,
-                      Call& call);
+// Fills the rows of an operand below the image.  `row` is the count of numbers in a row.  A difference may overflow; it
+// belongs to uneven positions alone, so the overflow is not reported.
+void make_differences(const Kernels& kernels, const Geometry& geometry, std::size_t row, float* operand, int threads);
 
 }  // namespace rbnn

@@ -83,7 +83,11 @@ FinishParameters read_finish(const Reader& reader, const Geometry& geometry) {
         require(!buffer || buffer->same_shape({buffer->type, geometry.y.count, geometry.x.count, channels}),
                 "a buffer has the wrong shape");
     if (reader.has_tensor("threshold")) {
+        require(reader.spec.kind == "binary_conv", "only a binary convolution has a threshold");
         require(finish.bits && !finish.out && !finish.residual, "a threshold writes bits alone");
+        for (const char* role : {"scale", "shift", "level", "slope"})
+            require(!reader.has_tensor(role), "a threshold replaces scale, shift, level and slope");
+        require(reader.word("activation", "").empty(), "a threshold replaces the activation");
         const auto* data = reader.data<std::int32_t>("threshold", {channels});
         finish.threshold.assign(finish.scale.size(), 0);
         std::copy(data, data + channels, finish.threshold.begin());

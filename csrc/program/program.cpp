@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kLargestArena = std::size_t{1} << 32;
 constexpr std::size_t kOperation = 1 << 17;  // roughly the number of values that a small operation works on
+constexpr std::chrono::milliseconds kRound(100);  // images that take longer are not shared out at once
 
 std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
     std::size_t values = 0;
@@ -72,12 +73,13 @@ private:
 };
 
 Program::Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::vector<std::size_t> inputs,
-                 std::vector<std::size_t> outputs, const Kernels& kernels)
+                 std::vector<std::size_t> outputs, const Kernels& kernels, Call& call)
     : buffers_(check_buffers(std::move(buffers))), inputs_(std::move(inputs)), outputs_(std::move(outputs)),
       kernels_(kernels) {
     check_order(specs);
     Kept kept;
     for (const Spec& spec : specs) {
+        if (call.stop()) throw Interrupted();
         operations_.push_back(make_operation(spec, buffers_, kernels_, kept));
         names_.push_back("'" + spec.name + "' (" + spec.kind + ")");
         written_.emplace_back();
@@ -231,41 +233,55 @@ Outcome Program::run_all(const Images& images, std::size_t count, const std::vec
     const bool apart = together > 1;
     Lease lease(*this, apart ? together : 1);
     std::atomic<Outcome> outcome{Outcome::answered};
+    const auto go_on = [&] { return outcome == Outcome::answered && !call.stopped(); };
     const auto body = [&](std::size_t begin, std::size_t end) {
         AlignedBytes arena = lease.take();
-        for (std::size_t i = begin; i < end && outcome == Outcome::answered; ++i) {
+        for (std::size_t i = begin; i < end && go_on(); ++i) {
             const Workspace work{reinterpret_cast<std::byte*>(arena.data()), apart ? 1 : threads, call};
             const Outcome one = run_image(images, outs, i, work);
             if (one != Outcome::answered) outcome = one;
         }
         lease.give(std::move(arena));
     };
-    if (apart)
-        parallel_for(count, 1, static_cast<int>(together), body);
-    else if (count > 0)
+    if (!apart) {
         body(0, count);
-    return outcome;
+    } else {
+        // Only the calling thread notices an interruption, and not while it waits for the others.  Therefore a large
+        // batch has several rounds.
+        using Clock = std::chrono::steady_clock;
+        for (std::size_t first = 0, round = 8 * together; first < count && go_on();) {
+            const Clock::time_point begun = Clock::now();
+            const std::size_t images_now = std::min(count - first, round);
+            parallel_for(images_now, 1, static_cast<int>(together),
+                         [&](std::size_t begin, std::size_t end) { body(first + begin, first + end); });
+            first += images_now;
+            if (Clock::now() - begun < kRound) round *= 2;
+        }
+    }
+    return call.stopped() ? Outcome::interrupted : outcome.load();
 }
 
 template <class Images>
-std::string Program::find(const Images& images, std::size_t count) const {
-    Call call;
+std::string Program::find(const Images& images, std::size_t count, Call& call) const {
     Lease lease(*this, 1);
     AlignedBytes arena = lease.take();
     const Workspace work{reinterpret_cast<std::byte*>(arena.data()), 1, call};
     std::string found;
-    for (std::size_t image = 0; image < count && found.empty(); ++image)
-        for (std::size_t i = start(images, image, work); i < operations_.size() && found.empty(); ++i) {
+    const auto go_on = [&] { return found.empty() && !call.stop(kOperation); };
+    for (std::size_t image = 0; image < count && go_on(); ++image) {
+        if (!finite(images, image)) continue;
+        for (std::size_t i = start(images, image, work); i < operations_.size() && go_on(); ++i) {
             const FloatFlags flags;
             operations_[i]->run(work);
             if (flags.overflowed()) found = names_[i];
         }
+    }
     lease.give(std::move(arena));
     return found;
 }
 
-template std::string Program::find(const Floats& images, std::size_t count) const;
-template std::string Program::find(const Bytes& images, std::size_t count) const;
+template std::string Program::find(const Floats& images, std::size_t count, Call& call) const;
+template std::string Program::find(const Bytes& images, std::size_t count, Call& call) const;
 
 std::vector<double> Program::profile(const Floats& image, int repeats, int threads, Call& call) const {
     using Clock = std::chrono::steady_clock;

@@ -1,5 +1,6 @@
 // A network that is ready to run: checked operations on one planned block of memory, the arena.
 #pragma once
+#include <exception>
 #include <map>
 #include <memory>
 #include <vector>
@@ -16,11 +17,14 @@ constexpr const char* kNotFinite = "images hold NaN or infinite values";
 using Floats = std::vector<const float*>;
 using Bytes = std::vector<const std::uint8_t*>;
 
+// Thrown by the constructor of a program if its call was stopped.
+class Interrupted : public std::exception {};
+
 class Program {
 public:
     // Throws Invalid unless every operation is valid and each buffer is written once, before it is read.
     Program(std::vector<Buffer> buffers, const std::vector<Spec>& specs, std::vector<std::size_t> inputs,
-            std::vector<std::size_t> outputs, const Kernels& kernels);
+            std::vector<std::size_t> outputs, const Kernels& kernels, Call& call);
     Program(const Program&) = delete;  // operations point into it
 
     // `images` has one array for each input and `outs` one for each output; each is N×C×H×W.  Any number of threads
@@ -40,9 +44,14 @@ public:
     // chosen inputs.
     std::map<std::size_t, std::vector<float>> trace(const Floats& image,
                                                     const std::map<std::size_t, const float*>& given, Call& call) const;
-    // The first operation that overflows, for images on which `run` reported an overflow.
-    std::string find_overflow(const Floats& images, std::size_t count) const { return find(images, count); }
-    std::string find_overflow(const Bytes& images, std::size_t count) const { return find(images, count); }
+    // The first operation that overflows, for images on which `run` reported an overflow.  Empty if the call was
+    // stopped.
+    std::string find_overflow(const Floats& images, std::size_t count, Call& call) const {
+        return find(images, count, call);
+    }
+    std::string find_overflow(const Bytes& images, std::size_t count, Call& call) const {
+        return find(images, count, call);
+    }
 
     std::size_t inputs() const { return inputs_.size(); }
     const Buffer& input(std::size_t i) const { return buffers_[inputs_[i]]; }
@@ -71,7 +80,7 @@ private:
     Outcome run_all(const Images& images, std::size_t count, const std::vector<float*>& outs, int threads,
                     Call& call) const;
     template <class Images>
-    std::string find(const Images& images, std::size_t count) const;
+    std::string find(const Images& images, std::size_t count, Call& call) const;
 
     std::vector<Buffer> buffers_;        // with their places in the arena; operations point into this vector
     std::vector<Made> operations_;

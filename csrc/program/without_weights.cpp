@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "ops/operations.h"
 
@@ -260,7 +261,9 @@ Made read_pad(const Reader& reader, Kept& kept) {
 
 Made read_constant(const Reader& reader) {
     const Buffer& out = reader.output("float");
-    return make_constant(out, reader.data<float>("value", {out.height, out.width, out.channels}));
+    const float* value = reader.data<float>("value", {out.height, out.width, out.channels});
+    require(std::all_of(value, value + out.values(), [](float v) { return std::isfinite(v); }), "not finite");
+    return make_constant(out, value);
 }
 
 }  // namespace

@@ -3,9 +3,10 @@
 // This file must not use the standard library: the linker could pick an inline function compiled with AVX-512 for
 // another file.
 //
-// Lanes has: Float, Int, kCount; load, store, all, add, subtract, multiply, multiply_add, smaller, larger, load_ints,
-// store_ints, from_ints, minus_twice(base, n), above(a, b) → bits, above_ints(a, b) → bits; and for int8 convolutions
-// kInt8Bytes, kInt8Values, Step, load_step, all_step and multiply_add_step(sums, x, w): sums += Σ x·w over a step.
+// Lanes has: Float, Int, kCount; load, store, all, add, subtract, multiply, multiply_add, smaller, larger, no_ints,
+// load_ints, store_ints, from_ints, minus_twice(base, n), above(a, b) → bits, above_ints(a, b) → bits; and for int8
+// convolutions kInt8Bytes, kInt8Values, Step, load_step, all_step and multiply_add_step(sums, x, w): sums += Σ x·w over
+// a step.
 #include "simd/generic_finish.h"
 #include "simd/generic_sums.h"
 #include "simd/generic_elementwise.h"

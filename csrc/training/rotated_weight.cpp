@@ -119,6 +119,7 @@ void rotated_weight_backward(const Filters& filters, const Rotation& rotation, c
             kernels.standardise(n, w, mean[f], inverse_std[f], standard.data());
             if (turn.empty()) {
                 std::copy_n(g, n, out);
+                if (grad_beta) grad_beta[f] = 0.0f;  // without a rotation, beta changes nothing
             } else {
                 // In the order of the rotation: α g rotated back, and (1 − α) g.
                 const float alpha = rotation.alpha(f);

@@ -56,8 +56,7 @@ Plan make_plan(const SignConv& conv, const SignFilters& filters) {
     plan.entry = divide_up(plan.rows * plan.row.length, kLanes) * kLanes;
     plan.sum_rows = std::max(conv.height + conv.padding_y,
                              (divide_up(conv.out_height(), plan.rows) * plan.rows - 1) * conv.stride_y + conv.kernel_y);
-    plan.channels = std::clamp(kSumsBytes / (plan.sum_rows * plan.sum_row * sizeof(float)) / kLanes * kLanes,
-                               2 * kLanes, divide_up(conv.in_channels, kLanes) * kLanes);
+    plan.channels = std::max(kSumsBytes / (plan.sum_rows * plan.sum_row * sizeof(float)) / kLanes * kLanes, 2 * kLanes);
     plan.channels = std::min(plan.channels, conv.in_channels);
     plan.rounds = divide_up(conv.out_channels / kGroup, kGroups);
     for (std::size_t round = 0; round < plan.rounds; ++round)

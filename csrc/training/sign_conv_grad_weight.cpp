@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kBlockGroups = 8;
 constexpr std::size_t kSlabInputs = 64, kSlabOutputs = 32;
-constexpr std::size_t kTasks = 16;  // the least number of tasks, and so of threads, if there are enough images
+constexpr std::size_t kTasks = 16;  // about this many if there are enough images, at least one for each slab
 
 using Run = WeightGradient::Run;
 using Block = WeightGradient::Block;

@@ -186,13 +186,13 @@ int main(int count, char** words) {
         const std::vector<float> images = floats(2 * test.buffers[0].values());
         std::vector<float> wanted(2 * result.values()), got(wanted.size());
         rbnn::Call call;
-        rbnn::Program(test.buffers, test.specs, {0}, {test.result}, rbnn::kernels_portable)
+        rbnn::Program(test.buffers, test.specs, {0}, {test.result}, rbnn::kernels_portable, call)
             .run(rbnn::Floats{images.data()}, 2, {wanted.data()}, 1, call);
         float largest = 0.0f;
         for (const float value : wanted) largest = std::max(largest, std::fabs(value));
         for (Watched& watched : all) {
             Watched::now = &watched;
-            const rbnn::Program program(test.buffers, test.specs, {0}, {test.result}, watched.kernels);
+            const rbnn::Program program(test.buffers, test.specs, {0}, {test.result}, watched.kernels, call);
             for (const int threads : {1, 3}) {
                 program.run(rbnn::Floats{images.data()}, 2, {got.data()}, threads, call);
                 for (std::size_t i = 0; i < got.size(); ++i) {

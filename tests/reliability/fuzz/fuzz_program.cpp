@@ -161,7 +161,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             }
             specs.push_back(std::move(spec));
         }
-        const rbnn::Program program(buffers, specs, inputs, outputs, *kernels);
+        rbnn::Call call;
+        const rbnn::Program program(buffers, specs, inputs, outputs, *kernels, call);
         // Tensors are freed here, so that a later read is a use after free.
         memory.clear();
         if (program.arena_bytes() > (std::size_t{1} << 24)) return 0;
@@ -177,7 +178,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             for (std::size_t v = 0; v < images[i].size(); ++v) images[i][v] = static_cast<float>(v % 7) - 3.0f;
             pictures.push_back(images[i].data());
         }
-        rbnn::Call call;
         program.run(pictures, 2, outs, threads, call);
         ++run_on_floats;
         if (program.takes_bytes()) {
