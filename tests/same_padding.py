@@ -69,6 +69,25 @@ class OfSigns(nn.Conv2d):
         return F.conv2d(x, weight, self.bias, stride=self.stride, padding=self.padding)
 
 
+class Counting(nn.Conv2d):
+    """Keeps a running mean of what it sees."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += 1
+        return F.conv2d(x, self.weight - self.weight.mean(), self.bias, self.stride, self.padding)
+
+
+class Plain(nn.Conv2d):
+    """Only calls torch, and does not look at the padding mode."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
 class Masked(nn.Conv2d):
     """Sees only what is above and on the left."""
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -368,3 +369,10 @@ def test_the_float_twin_of_vgg_gets_its_hardtanhs() -> None:
     types = [[type(module) for module in model.modules()] for model in (twin, ours)]
     types[1][-2] = nn.ReLU  # the last one feeds the float linear layer, and stays
     assert types[0] == types[1]
+
+
+@pytest.mark.parametrize("keep", [5, [None], [nn.ReLU()]])
+def test_keep_takes_names(keep: Any) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3))
+    with pytest.raises(ConfigError, match="keep takes names or patterns of layers, got "):
+        rbnn.binarize_(model, keep=keep)

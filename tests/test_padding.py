@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from same_padding import MORE, PADDING, WEIGHED, Causal, Masked, SameByFunction, SameByModule
+from same_padding import MORE, PADDING, WEIGHED, Causal, Counting, Masked, Plain, SameByFunction, SameByModule
 from torch import nn
 
 import rbnn
@@ -68,6 +68,29 @@ def test_the_method_takes_the_place_of_a_standardised_weight(layer: nn.Conv2d) -
     signs, w = (torch.where(each > 0, 1.0, -1.0) for each in (x, layer.weight))
     wanted = F.conv2d(signs, w, layer.bias, layer.stride, layer.padding, groups=layer.groups)
     torch.testing.assert_close(model(x), wanted)
+
+
+def test_trying_a_forward_leaves_its_buffers_alone() -> None:
+    model = nn.Sequential(Counting(16, 12, 3), nn.Flatten(), nn.Linear(12, 2))
+    rbnn.binarize_(model, keep=["2"])
+    assert isinstance(model[0], BinaryConv2d)
+    assert float(model[0].seen) == 0
+
+
+def test_a_padding_mode_that_a_forward_ignores_is_not_adopted() -> None:
+    """It pads with zeros before and after, not circularly as it was told."""
+    layer = Plain(16, 12, 3, padding=1, padding_mode="circular")
+    model, x = nn.Sequential(copy.deepcopy(layer)).eval(), torch.randn(2, 16, 8, 9)
+    report = rbnn.binarize_(model, "bnn", keep=[])
+    signs, w = (torch.where(each > 0, 1.0, -1.0) for each in (x, layer.weight))
+    torch.testing.assert_close(model(x), F.conv2d(signs, w, layer.bias, padding=1))
+    assert report.notes == []
+
+
+def test_a_forward_that_only_calls_torch_needs_no_note() -> None:
+    model = nn.Sequential(Plain(16, 12, 3, padding=1))
+    assert rbnn.binarize_(model, "bnn", keep=[]).notes == []
+    assert model[0].pads_like is None  # it has the fast kernel
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")

@@ -302,3 +302,9 @@ def test_a_resumed_training_ends_in_the_same_weights() -> None:
     assert not torch.equal(whole[0].state_dict()["1.weight"], first[0].state_dict()["1.weight"])
     for name, value in whole[0].state_dict().items():
         assert torch.equal(value, second[0].state_dict()[name]), name
+
+
+def test_a_schedule_without_an_optimizer_says_so() -> None:
+    model = nn.Sequential(rbnn.BinaryConv2d(8, 8, 3))
+    with pytest.raises(ConfigError, match="a schedule takes an optimizer second, got NoneType"):
+        rbnn.BinarySchedule(model, None, 3)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from rbnn.neighbours import Neighbours, Untraceable, keeping, missing_norms, nam
 from rbnn.nn import BinaryConv1d, BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear
 from rbnn.own_weights import only_weighs
 from rbnn.padding import only_pads
-from rbnn.text import plural
+from rbnn.text import plural, quoted
 
 FEWEST_CHANNELS = 8
 """A convolution with fewer input channels per group stays float: its bits would not fill a byte."""
@@ -105,7 +105,9 @@ def binarize_(
         last = {name: "feeds an output" for name in near.before_outputs() if name in layers} | last
     report = Conversion()
     if keep is not None:
-        keep = [keep] if isinstance(keep, str) else list(keep)
+        keep = [keep] if isinstance(keep, str) else list(keep) if isinstance(keep, Iterable) else [keep]
+        if wrong := [each for each in keep if not isinstance(each, str)]:
+            raise ConfigError(f"keep takes names or patterns of layers, got {quoted(wrong[0])}")
     report.kept = last | first if keep is None else _matching(keep, layers)
     asked = [name for name in layers if name in report.kept] if keep is None else keep
     report.kept |= {n: why for n, (layer, why) in layers.items() if why and n not in report.kept}
@@ -147,7 +149,8 @@ def binarize_(
             made.requires_grad_(False)  # a frozen layer stays frozen
         if _own_forward(layer):
             if only_weighs(layer, type(layer)):  # type: ignore[arg-type]
-                weighed.setdefault(type(layer).__name__, []).append(name)
+                if not only_pads(layer, type(layer)):  # type: ignore[arg-type]
+                    weighed.setdefault(type(layer).__name__, []).append(name)
             else:
                 layer.pads_like = type(layer)  # type: ignore[assignment]
         layer.__class__ = _BINARY[_torch_class(layer)]  # type: ignore[assignment]

@@ -25,7 +25,7 @@ from rbnn.functional import (
     whole,
 )
 from rbnn.methods import Method, create_method
-from rbnn.padding import with_weight
+from rbnn.padding import forward_of
 
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 """Where torch keeps the hooks of a module; there is no public API for it."""
@@ -198,7 +198,7 @@ class _BinaryConv(_Binary):
 
     def _linear(self, a: Tensor, w: Tensor) -> Tensor:
         if self.pads_like is not None:
-            return with_weight(self, self.pads_like, a, w, None)  # type: ignore[arg-type]
+            return forward_of(self.pads_like, self, a, weight=w, bias=None)  # type: ignore[arg-type]
         return self._conv_forward(a, w, None)
 
 

@@ -41,6 +41,8 @@ class BinarySchedule:
             )
         self.epochs, self.epoch = int(epochs), 0.0
         optimizer = _innermost(optimizer)
+        if not hasattr(optimizer, "param_groups"):
+            raise ConfigError(f"a schedule takes an optimizer second, got {type(optimizer).__name__}")
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for name, layer in self.layers:
             if layer.method.needs_example:

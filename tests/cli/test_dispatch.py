@@ -30,6 +30,11 @@ def test_help_lists_every_command_with_what_it_does(rbnn: Rbnn) -> None:
             assert len(line.split()) > 3
 
 
+def test_help_of_a_command_by_either_name(rbnn: Rbnn) -> None:
+    assert rbnn("help").out == rbnn("--help").out
+    assert rbnn("help", "train").out == rbnn("train", "--help").out
+
+
 def test_no_command_shows_the_way(rbnn: Rbnn) -> None:
     answer = rbnn()
     assert (answer.code, answer.err) == (0, "")

@@ -150,7 +150,7 @@ def test_the_map_of_magnitudes_is_a_float_convolution() -> None:
     (layer,) = costs(grouped, torch.zeros(1, 8, 5, 5)).layers
     weights = 6 * 4 * 3 * 2  # with groups each filter has a box of its own
     assert (layer.binary_macs, layer.float_macs) == (weights * 3 * 4, weights * 3 * 4)
-    assert layer.bytes == weights // 8 + 4 * weights + 4 * 6
+    assert layer.bytes == 6 * 3 * 2 + 4 * weights + 4 * 6  # the 4 channels of a tap take a byte
     linear = rbnn.BinaryLinear(16, 5, method="xnor-net", options=options)
     (layer,) = costs(linear, torch.zeros(1, 16)).layers
     assert (layer.float_macs, layer.bytes) == (1, 10 + 4 + 4 * 5 + 8 * 5)  # a box of 1, α, and an affine for the bias
@@ -251,7 +251,7 @@ def test_a_binary_layer_without_a_batch_norm_behind_it_has_an_affine_of_its_own(
     normed, norm, bare = costs(model, torch.zeros(2, 8, 6, 6)).layers
     assert normed.bytes == 27  # 8·3·9 = 216 bits; scale and bias are in the norm's affine
     assert norm.bytes == 3 * 8
-    assert bare.bytes == 2 + 5 * 8  # 15 bits fill two bytes
+    assert bare.bytes == 5 + 5 * 8  # the 3 channels of a filter take a byte
     assert bare.float_bytes == 4 * (15 + 5)
 
 
@@ -356,10 +356,21 @@ def test_several_inputs_and_a_converted_model() -> None:
     rbnn.binarize_(model, "xnor-net")
     layers = by_name(costs(model, (torch.zeros(2, 6), torch.zeros(2, 9))))
     assert {name: layer.bits for name, layer in layers.items()} == {"a": 32, "b": 1, "c": 32}
-    assert (layers["b"].binary_macs, layers["b"].bytes) == (81, 11 + 9 * 8)
+    assert (layers["b"].binary_macs, layers["b"].bytes) == (81, 9 * 2 + 9 * 8)
 
 
 @pytest.mark.parametrize("example", [torch.zeros(0, 3, 8, 8), torch.tensor(1.0), [torch.zeros(1, 3, 8, 8)]])
 def test_an_example_that_is_none(example: Tensor) -> None:
     with pytest.raises(ConfigError, match="example_input"):
         costs(nn.Identity(), example)
+
+
+@pytest.mark.parametrize("width", [0.3, 0.6, 1.0, 1.1])
+def test_channels_that_are_no_whole_bytes(width: float, tmp_path: Path) -> None:
+    """In the file each tap of each filter begins a new byte."""
+    model = create_model("resnet20", "bnn", width=width).eval()
+    rbnn.export(model, tmp_path / "net.rbnn", torch.randn(2, 3, 32, 32))
+    graph = packfile.read(tmp_path / "net.rbnn")
+    stored = [each.tensors["weight"] for each in graph.operations if each.kind == "binary_conv"]
+    found = costs(model, torch.zeros(1, 3, 32, 32))
+    assert sum(layer.bit_bytes for layer in found.layers) == sum(each.nbytes for each in stored)

@@ -1,6 +1,7 @@
 """The arguments of an export besides the model: normalisation, classes, the example."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,6 +42,24 @@ def test_the_contract_must_fit(tmp_path: Path) -> None:
     session = Session(tmp_path / "net.rbnn")
     assert session.classes == ("a", "b", "c", "d")
     assert session.graph.input.std == (0.25, 0.25, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"classes": 10}, "classes must be a list of names, got 10"),
+        ({"classes": "abcd"}, "classes must be a list of names, got 'abcd'"),
+        (
+            {"mean": [[0.5]], "std": [[0.5]]},
+            r"mean must be a number, or a list with one number per channel, got \[\[0.5",
+        ),
+        ({"mean": 0.5, "std": "wide"}, "std must be a number, or a list with one number per channel, got 'wide'"),
+    ],
+)
+def test_arguments_of_other_types_are_named(given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    model = Around(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 4)))
+    with pytest.raises(ExportError, match=said):
+        rbnn.export(model, tmp_path / "net.rbnn", IMAGES, **given)
 
 
 def test_statistics_of_bytes_cause_a_warning(tmp_path: Path) -> None:

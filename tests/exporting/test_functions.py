@@ -65,6 +65,12 @@ def written_in_place(x: Tensor) -> Tensor:
     return y
 
 
+def nothing_assigned(x: Tensor) -> Tensor:
+    y = x * 1
+    y[:, 1:1] = 0
+    return y
+
+
 def boxes(x: Tensor) -> Tensor:
     y = x.flatten(2).transpose(1, 2).contiguous()
     y[..., :2] = (y[..., :2] + torch.arange(y.shape[1])[None, :, None]) * 4
@@ -91,6 +97,8 @@ CHOSEN: dict[str, Function] = {
     "flipped": lambda x: torch.flip(x, (1, -1)), "flipped, as arguments": lambda x: x.flip(2, 3),
     "rolled": lambda x: torch.roll(x, (1, -2), (2, 3)), "rolled channels": lambda x: x.roll(5, 1),
     "repeated": lambda x: x.repeat_interleave(2, dim=1), "repeated rows": lambda x: x.repeat_interleave(3, 2),
+    "flipped by name": lambda x: torch.flip(x, dims=[3]), "tiled by name": lambda x: torch.tile(x, dims=(1, 2, 1, 1)),
+    "nothing assigned": lambda x: nothing_assigned(x), "repeated by name": lambda x: x.repeat(repeats=(1, 1, 2, 1)),
     "flipped in the middle": lambda x: x.unsqueeze(1).flip(2), "many rows": lambda x: x[:, :, [*range(12, -1, -1), 3]],
     "many pixels of a signal": lambda x: x.flatten(2)[..., torch.arange(40) * 7 % (HEIGHT * WIDTH)],
     "one minus what is repeated": lambda x: 1 - x.mean(1, keepdim=True).expand_as(x),

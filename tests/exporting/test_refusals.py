@@ -75,6 +75,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Does(lambda x: nn.GRU(12, 4)(x.flatten(2).permute(2, 0, 1))[0].transpose(0, 1)),
         "gru in 'middle' .* no such operation: use convolutions or attention in its place",
     ),
+    "an empty selection": (lambda: Does(lambda x: x[:, []].sum(1)), r"getitem in 'middle' .*: it selects nothing"),
     "a part that is written with gaps": (
         lambda: Does(written_in_part), r"setitem .* assignment to a slice with a step"
     ),

@@ -243,3 +243,11 @@ def test_a_hook_on_the_norm_behind_a_branch_is_called(training: bool) -> None:
     with torch.no_grad():
         model(numbers(1, 2, 3, 32, 32))
     assert seen == [name for name, _ in norms]
+
+
+def test_beta_changes_nothing_without_a_rotation() -> None:
+    w, beta = torch.randn(64, 8, 3, 3, requires_grad=True), torch.full((64,), 0.5, requires_grad=True)
+    for filler in (3e33, -1.0):
+        torch.full((64,), filler)  # memory that the gradient may get next
+        (grad,) = torch.autograd.grad(rotated_weight(w, None, None, beta).square().sum(), beta)
+        assert torch.equal(grad, torch.zeros(64))

@@ -97,6 +97,29 @@ def test_another_method_keeps_weights_and_norms(run: Path) -> None:
     assert {type(layer.method).__name__ for _, layer in binary_layers(model)} == {"BNN"}
 
 
+@pytest.mark.parametrize(("part", "value"), [("activation", "prelu"), ("shortcut", "pool-pad"), ("width", 0.5)])
+def test_other_parts_are_refused(run: Path, part: str, value: Any) -> None:
+    """Weights may fit, but they were trained for other parts."""
+    with pytest.raises(ConfigError, match=f"was trained with {part}=.*: leave out other values, or pretrained=True"):
+        rbnn.create_model(run, pretrained=True, **{part: value})
+    other: dict[str, Any] = {part: value, "method": "ir-net", "epochs": 1, "limit": 64, "threads": 1}
+    flag = f"--{part} " + {"activation": "hardtanh", "shortcut": "own", "width": "1.0"}[part]
+    with pytest.raises(CheckpointError, match=f"resnet20-bireal with other parts than this run's: use {flag}$"):
+        train(from_table(other | {"start_from": str(run), "out": str(run / part)}))
+
+
+def test_a_packed_file_of_another_width_is_refused_by_what_may_differ(tmp_path: Path) -> None:
+    narrow = rbnn.create_model("resnet20", "ir-net", num_classes=10, in_channels=1, image_size=8, width=0.25).eval()
+    rbnn.export(narrow, tmp_path / "net.rbnn", torch.randn(2, 1, 8, 8), 0.5, 0.25)
+    with pytest.raises(
+        CheckpointError, match=r"another method, activation, shortcut or width \(resnet20 by ir-net: layer"
+    ):
+        rbnn.create_model(tmp_path / "net.rbnn", "ir-net", pretrained=True)
+    with pytest.warns(UserWarning, match="does not contain the batch statistics"):
+        again = rbnn.create_model(tmp_path / "net.rbnn", "ir-net", width=0.25, pretrained=True)
+    torch.testing.assert_close(answers(again), answers(narrow), rtol=1e-3, atol=1e-3)
+
+
 def test_a_new_network_is_as_ever() -> None:
     torch.manual_seed(0)
     one = rbnn.create_model("resnet20", "bnn", num_classes=3)

@@ -48,6 +48,21 @@ CASES += [("vgg-small", "rbnn", {"activation": "prelu"}), ("resnet20", "bnn", {"
 CASES += [("vgg-small", method, {}) for method in ("rbnn", "bnn", "xnor-net", "dorefa", "ir-net")]
 
 
+@pytest.mark.parametrize("method", ["bnn", "xnor-net", "bi-real", "rbnn"])
+@pytest.mark.parametrize("name", ["resnet20", "resnet20-bireal", "vgg-small"])
+def test_slopes_that_no_sign_depends_on(name: str, method: str, tmp_path: Path) -> None:
+    """The export leaves out a PReLU without negative slopes before a sign, so the file has fewer slopes."""
+    before = trained_like(name, method, activation="prelu", width=0.25)
+    for activation in (module for module in before.modules() if isinstance(module, nn.PReLU)):
+        nn.init.uniform_(activation.weight, 0.05, 0.6)
+    graph = packfile.read(packed(before, tmp_path / "net.rbnn"))
+    after = rbnn.create_model(name, method, num_classes=5, image_size=SIZE, activation="prelu", width=0.25).eval()
+    restore_(after, graph)
+    images = torch.randn(16, 3, SIZE, SIZE)
+    with torch.no_grad():
+        torch.testing.assert_close(after(images), before(images), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("name", "method", "options"), CASES)
 def test_it_answers_as_before(name: str, method: str, options: dict[str, object], tmp_path: Path) -> None:
     before = trained_like(name, method, **options)

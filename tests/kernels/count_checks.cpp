@@ -54,5 +54,9 @@ int main() {
     std::iota(rows.rbegin(), rows.rend(), 0);
     good &= enough("select", make_select(in, out, Along::height, rows), {&in, &out}, 1);
     good &= enough("select, a value each", make_select(in, out, Along::channels, {0}), {&in, &out}, 1);
+    Buffer pixel = floats(1, 1, kPieces * side), normed = pixel;
+    const std::size_t window = 1024;  // of which no piece of the sum is longer
+    good &= enough("local_norm, one pixel", make_local_norm(pixel, normed, {window, 1.0, 0.5, 1.0}), {&pixel, &normed},
+                   1);
     return good ? 0 : 1;
 }

@@ -31,7 +31,14 @@ def test_large_operations_check_for_an_interruption(tmp_path: Path) -> None:
     """Otherwise Ctrl-C would wait for the end of the longest loop."""
     done = subprocess.run([build(tmp_path, "count_checks")], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("checks") == 11
+    assert done.stdout.count("checks") == 12
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "5"])
+def test_an_exception_in_a_worker_reaches_the_caller(threads: str, tmp_path: Path) -> None:
+    """Otherwise a worker without memory would end the process."""
+    done = subprocess.run([build(tmp_path, "throw_in_parallel"), threads], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "caught, and the pool still works\n")
 
 
 def avx512() -> dict[str, str]:

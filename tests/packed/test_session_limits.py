@@ -189,6 +189,82 @@ def test_ctrl_c_ends_a_call(threads: int, kind: str) -> None:
     assert Session(small_network(), threads)(images(2)).shape == (2, 5)
 
 
+def many_convolutions(count: int) -> tuple[Any, ...]:
+    """The arguments of a program whose convolutions share one weight of 2.4 MB."""
+    weight = np.ones((512, 3, 3, 512), np.int8)
+    ones = {"scale": np.ones(512, np.float32), "shift": np.zeros(512, np.float32)}
+    buffers = [("float", 3, 3, 512), ("bytes", 3, 3, 512), *[("float", 1, 1, 512)] * count]
+    operations = [
+        ("quantize", "bytes", {"x": 0}, {"bytes": 1}, ones, {}, {}),
+        *(
+            ("int8_conv", "c", {"x": 1}, {"float": 2 + index}, {"weight": weight}, {"kernel": [3.0, 3.0]}, {})
+            for index in range(count)
+        ),
+    ]
+    return buffers, operations, [0], [2], "portable"
+
+
+def test_ctrl_c_ends_the_building_of_a_program_and_other_threads_go_on() -> None:
+    """A small file may name one weight in hundreds of operations, each of which copies it in its own order."""
+    arguments = many_convolutions(20)
+    start = time.monotonic()
+    _core.Program(*arguments)
+    whole = time.monotonic() - start
+    ticks, done = [], threading.Event()
+
+    def tick() -> None:
+        while not done.wait(0.001):
+            ticks.append(time.monotonic())
+
+    other = threading.Thread(target=tick)
+    other.start()
+    timer = threading.Timer(whole / 10, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        _core.Program(*arguments)
+    end = time.monotonic()
+    timer.join()
+    done.set()
+    other.join()
+    assert sum(start < tick < end for tick in ticks) >= 3
+    assert end - start < 0.7 * whole + 0.3
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_differences_that_overflow_are_no_error(kernels: str) -> None:
+    """Four rows at a time are computed from differences of rows, which are not part of the answer."""
+    weight = np.full((8, 7, 7, 3), 1e-20, np.float32)
+    buffers = {"image": Buffer("float", (32, 32, 3)), "y": Buffer("float", (16, 15, 8))}
+    attributes = {"kernel": [7, 7], "stride": [2, 2], "padding": [3, 2]}
+    operations = [Operation("float_conv", "stem", {"x": "image"}, {"float": "y"}, {"weight": weight}, attributes)]
+    graph = Graph(Input("image"), "y", buffers, operations)
+    images = np.zeros((2, 3, 32, 32), np.float32)
+    images[:, :, ::4], images[:, :, 2::4] = 3e38, -3e38
+    images[1] *= np.float32(1e-3)
+    for threads in (1, 2):
+        found = Session(graph, threads, kernels)(images)
+        np.testing.assert_allclose(found, oracle.run(graph, images), rtol=1e-4, atol=1e15)
+
+
+def test_the_engine_checks_again_what_python_has_checked() -> None:
+    kernel, threshold = {"kernel": [1.0, 1.0]}, np.array([5], np.int32)
+    buffers = [("float", 1, 1, 1), ("float", 1, 1, 1), ("bits", 1, 1, 1), ("bits", 1, 1, 1)]
+    answer = ("add", "answer", {"a": 0, "b": 0}, {"float": 1}, {}, {}, {})
+    pack = ("pack", "bits", {"x": 0}, {"bits": 2}, {}, {}, {})
+    tensors = {"weight": np.ones((1, 1, 1, 1), np.float32), "threshold": threshold}
+    floats = ("float_conv", "c", {"x": 0}, {"bits": 2}, tensors, kernel, {})
+    with pytest.raises(_core.Invalid, match="only a binary convolution has a threshold"):
+        _core.Program(buffers, [answer, floats], [0], [1], "portable")
+    tensors = {"weight": np.ones((1, 1, 1, 1), np.uint8), "threshold": threshold, "scale": -np.ones(1, np.float32)}
+    bits = ("binary_conv", "c", {"x": 2}, {"bits": 3}, tensors, kernel, {})
+    with pytest.raises(_core.Invalid, match="a threshold replaces scale, shift, level and slope"):
+        _core.Program(buffers, [answer, pack, bits], [0], [1], "portable")
+    constant = ("constant", "k", {}, {"float": 1}, {"value": np.full((1, 1, 1), np.inf, np.float32)}, {}, {})
+    with pytest.raises(_core.Invalid, match=r"'k' \(constant\): not finite"):
+        _core.Program(buffers, [constant], [0], [1], "portable")
+
+
 def test_large_answers_are_judged_before_there_is_room_for_them() -> None:
     side = 11_585  # about 2²⁷ values
     buffers = {"image": Buffer("float", (1, 1, 1)), "y": Buffer("float", (side, side, 1))}

@@ -160,7 +160,9 @@ def _dispatch(words: list[str]) -> int:
     if not words:
         print(_first_steps())
         return 0
-    if words[0] in ("-h", "--help") or words == ["help"]:
+    if words[0] == "help":  # `rbnn help train` is `rbnn train --help`
+        words = [*words[1:], "--help"]
+    if words[0] in ("-h", "--help"):
         print(_usage())
         return 0
     if words[0] == "--version":

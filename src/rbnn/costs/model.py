@@ -161,7 +161,7 @@ def _layer(name: str, module: nn.Module, form: BinaryForm | None, call: "_Call",
     binary_macs, float_macs = 0, call.positions * prod(shape)
     if isinstance(module, BinaryLayer) and form is not None:
         bits = 1
-        bit_bytes = len(form.signs) * _packed_bytes(prod(shape)) if parameters else 0
+        bit_bytes = len(form.signs) * _packed_bytes(tuple(module.filters.shape)) if parameters else 0
         factors, box = _position_factors(module, form)
         position_bytes = FLOAT_BYTES * (factors + box)
         size = bit_bytes + position_bytes + _scale_bytes(module, form, bool(call.count and call.normed))
@@ -221,8 +221,10 @@ def _training_only(layer: BinaryLayer, form: BinaryForm | None) -> int:
     return sum(tensor.numel() for tensor in gone)
 
 
-def _packed_bytes(bits: int) -> int:
-    return -(-bits // 8)
+def _packed_bytes(filters: tuple[int, ...]) -> int:
+    """Each tap of each filter begins a new byte, as in the file."""
+    outputs, inputs, *taps = filters
+    return outputs * prod(taps) * -(-inputs // 8)
 
 
 def _is_batch_norm(module: nn.Module) -> TypeGuard[BatchNorm]:

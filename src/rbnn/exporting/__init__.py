@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from rbnn.packed.comparison import Comparison
 from rbnn.packed.export_report import ExportReport
 from rbnn.packed.graph import Graph, Input, answer_buffers
 from rbnn.schedule import changed_behind_the_schedule
-from rbnn.text import plural
+from rbnn.text import plural, quoted
 
 __all__ = ["ExportReport", "export"]
 
@@ -104,8 +105,10 @@ def packed(
     free_size: bool = False,
 ) -> Packed:
     """Do everything that ``export`` does, except writing the file."""
-    mean, std = ((each,) if isinstance(each, int | float) else () if each is None else each for each in (mean, std))
+    mean, std = (_numbers(*each) for each in (("mean", mean), ("std", std)))
     classes = () if classes is None else classes
+    if isinstance(classes, str) or not isinstance(classes, Sequence):
+        raise ExportError(f"classes must be a list of names, got {quoted(classes)}")
     if bool(len(mean)) != bool(len(std)):
         here, missing = ("mean", "std") if len(mean) else ("std", "mean")
         raise ExportError(f"mean and std go together: got {here} without {missing}")
@@ -142,6 +145,15 @@ def packed(
     other = [_largest_answer(first) != _largest_answer(then) for first, then in zip(before, answers, strict=True)]
     changed = int(torch.stack(other).any(0).sum())
     return Packed(graph, comparison, changed)
+
+
+def _numbers(name: str, given: Any) -> tuple[float, ...]:
+    several = () if given is None else (given,) if isinstance(given, int | float) else given
+    try:
+        return tuple(map(float, several))
+    except (TypeError, ValueError):
+        wanted = "a number, or a list with one number per channel"
+        raise ExportError(f"{name} must be {wanted}, got {quoted(given)}") from None
 
 
 def _at(model: nn.Module, images: Tensor, rounding: Rounding, contract: Input) -> Graph:

@@ -11,6 +11,7 @@ from rbnn.exporting.shapes import (
     as_list,
     axis_of,
     cut,
+    flat,
     in_the_middle,
     joined,
     made_whole,
@@ -31,6 +32,8 @@ def taken(call: Call, x: Place, dim: int, places: Sequence[int], part: str = "")
     dim %= x.value.dim()
     if dim == 0:
         raise call.fail("images of a batch must stay together: the first dimension is the batch")
+    if not len(places):
+        raise call.fail("it selects nothing")
     value = x.value.index_select(dim, torch.tensor(places))
     runs = _runs(places)
     if len(runs) > MOST_RUNS:
@@ -81,8 +84,8 @@ def roll(call: Call, x: Place, shifts: Any, dims: Any = None) -> str:
     return x.buffer
 
 
-def flip(call: Call, x: Place, *dims: Any) -> str:
-    for dim in dims[0] if isinstance(dims[0], tuple | list) else dims:
+def flip(call: Call, x: Place, *numbers: int, dims: Any = ()) -> str:
+    for dim in flat(*numbers, dims):
         x = taken(call, x, dim, range(x.value.shape[dim])[::-1], f".{dim % x.value.dim()}")
     return x.buffer
 
@@ -124,6 +127,8 @@ def setitem(call: Call, x: Any, index: Any, value: Any) -> str:
     spans, ones = spans_of(call, base, index)
     if any(span.step != 1 for span in spans.values()):
         raise call.fail("assignment to a slice with a step is not supported: use torch.stack and reshape")
+    if not all(spans.values()):  # nothing is assigned to
+        return base.buffer
     sides = [len(spans.get(dim, range(side))) for dim, side in enumerate(base.value.shape)]
     piece = _as_part(call, value, sides, ones)
     dims = sorted(spans)

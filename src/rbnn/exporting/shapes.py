@@ -109,8 +109,13 @@ def _spread(call: Call, x: Place, dim: int, count: int, part: str) -> Place:
     return Place(call.write("reshape", {"x": wide}, attributes={"order": "hwc"}, value=value, part=part), value)
 
 
-def repeat(call: Call, x: Place, *sizes: Any) -> str:
-    counts = list(sizes[0]) if isinstance(sizes[0], tuple | list) else list(sizes)
+def flat(*given: Any) -> list[Any]:
+    """The numbers of ``f(2, 3)``, ``f((2, 3))`` or ``f(dims=(2, 3))``."""
+    return [each for one in given for each in (one if isinstance(one, tuple | list) else [one])]
+
+
+def repeat(call: Call, x: Place, *sizes: Any, repeats: Any = (), dims: Any = ()) -> str:
+    counts = flat(*sizes, repeats, dims)
     if len(counts) != x.value.dim() or counts[0] != 1:
         raise call.fail("only channels, height and width can be repeated")
     if all(count == 1 or side == 1 for count, side in zip(counts, x.value.shape, strict=True)):

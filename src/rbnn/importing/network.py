@@ -21,7 +21,7 @@ from rbnn.packed.graph import Graph
 from rbnn.training.checkpoint import Network, build, load_network
 from rbnn.training.config import TrainConfig
 from rbnn.training.contract import InputContract
-from rbnn.training.start import take_over
+from rbnn.training.start import other_parts, take_over
 from rbnn.training.statistics import set_statistics
 
 
@@ -54,26 +54,24 @@ def create_model(
                   norms are kept
     """
     sizes = _given(num_classes=num_classes, in_channels=in_channels, image_size=image_size)
-    parts = _given(method=method, activation=activation, shortcut=shortcut, width=width)
+    parts = _given(activation=activation, shortcut=shortcut, width=width)
+    chosen = _given(method=method) | parts
     if not pretrained:
         if str(name) not in model_names() and (str(name) in shipped() or Path(name).exists()):
             raise ConfigError(f"{name} is a trained network: add pretrained=True")
-        return models.create_model(str(name), **parts, **sizes, **options)
-    network = open_network(name, parts | {"options": options})
+        return models.create_model(str(name), **chosen, **sizes, **options)
+    network = open_network(name, chosen | {"options": options})
     config, contract = network.config, network.contract
     own: dict[str, Any] = {
         "num_classes": len(contract.classes),
         "in_channels": contract.channels,
         "image_size": contract.image_size,
     }
-    own |= {
-        "method": config.method,
-        "activation": config.activation,
-        "shortcut": config.shortcut,
-        "width": config.width,
-    }
+    if wrong := [f"{part}={theirs!r}" for part, theirs in other_parts(config, parts)]:
+        raise ConfigError(f"{name} was trained with {', '.join(wrong)}: leave out other values, or pretrained=True")
+    own |= {"method": config.method} | config.parts
     kept = config.options if method in (None, config.method) else {}
-    model = models.create_model(config.model, **(own | sizes | parts), **(kept | options))
+    model = models.create_model(config.model, **(own | sizes | chosen), **(kept | options))
     for sentence in take_over(model, network.model, name).notices:
         warnings.warn(sentence, stacklevel=2)
     if network.packed and str(name) not in shipped():
@@ -114,16 +112,17 @@ def open_network(net: str | Path, hints: dict[str, Any]) -> Network:
         set_statistics(network.model, *_shipped_statistics(str(net)))
         return network
     hints = {"method": _method_of(path, graph)} | hints if "method" not in hints else hints
-    trouble = "it has other layers"
+    troubles: list[str] = []
     for model in _similar(graph, contract):
         try:
             return _restored(TrainConfig(model=model, **hints), contract, graph)
         except Mismatch as reason:
-            trouble = f"{model} by {hints['method']}: {reason}"
+            troubles.append(f"{model} by {hints['method']}: {reason}")
     raise CheckpointError(
-        f"{path} cannot be trained further, because it is not a network that rbnn knows by name, or has another method "
-        f"({trouble}): name the run directory or checkpoint that it was exported from; for a network of your own, "
-        "load its state dict into your own class"
+        f"{path} cannot be trained further, because it is not a network that rbnn knows by name, or has another "
+        f"method, activation, shortcut or width ({'; '.join(troubles) or 'it has other layers'}): give those of its "
+        "training, or name the run directory or checkpoint that it was exported from; for a network of your own, load "
+        "its state dict into your own class"
     )
 
 

@@ -106,15 +106,27 @@ class _Restoring:
         return None
 
     def set_slopes(self) -> None:
-        """Copy the slopes of PReLUs, which have the same order in the file and in the model."""
-        stored = [each.tensors["slope"] for each in _ordered(self.graph) if "slope" in each.tensors]
-        steps = [each for each in self._lowered().operations if "slope" in each.tensors]
-        for step, slopes in zip(steps, stored, strict=False):
+        """Copy the slopes of PReLUs.  The export leaves out those before a sign that do not change it."""
+        draft = self._lowered()
+        for step in draft.operations:
             module = self.modules.get(step.name)
             activation = module.activation if isinstance(module, Join) else module
-            if isinstance(activation, nn.PReLU) and activation.weight.shape == slopes.shape:
+            slopes = self._stored_slopes(draft, step) if "slope" in step.tensors else None
+            if slopes is not None and isinstance(activation, nn.PReLU) and activation.weight.shape == slopes.shape:
                 activation.weight.copy_(torch.from_numpy(np.array(slopes)))
             # Other differences show in ``check``.
+
+    def _stored_slopes(self, draft: Draft, step: Operation) -> Array | None:
+        """Those of ``step`` in the file, where it may be part of the convolution before it."""
+        at: Operation | None = step
+        while at is not None:
+            stored = self.operations.get(at.name)
+            if stored is not None and "slope" in stored.tensors:
+                return stored.tensors["slope"]
+            if at.kind in ("float_conv", "binary_conv") or not at.inputs:
+                return None
+            at = draft.producer(at.inputs["a" if at.kind == "add" else "x"])
+        return None
 
     def set_scales(self) -> None:
         """If no batch norm absorbs it, the scale of a binary layer is that of the file, and the magnitudes follow

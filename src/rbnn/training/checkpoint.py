@@ -46,9 +46,7 @@ def build(config: TrainConfig, contract: InputContract) -> nn.Module:
         num_classes=len(contract.classes),
         in_channels=contract.channels,
         image_size=contract.image_size,
-        activation=config.activation,
-        shortcut=config.shortcut,
-        width=config.width,
+        **config.parts,
         **config.options,
     )
 

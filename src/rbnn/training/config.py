@@ -206,6 +206,11 @@ class TrainConfig:
             )
 
     @property
+    def parts(self) -> dict[str, Any]:
+        """The arguments of ``create_model`` for the parts of a network that can be chosen."""
+        return {"activation": self.activation, "shortcut": self.shortcut, "width": self.width}
+
+    @property
     def directory(self) -> Path:
         """The run directory."""
         return self.out or Path("runs") / f"{self.model}-{self.method}-{self.data}-{self.seed}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -86,10 +86,22 @@ def start(model: nn.Module, config: TrainConfig, network: Network, own: InputCon
         raise CheckpointError(
             f"cannot start from {source}: it is a {there}, but this run's network is a {name}: use --model {there}"
         )
+    if flags := [f"--{part} {theirs}" for part, theirs in other_parts(network.config, config.parts)]:
+        raise CheckpointError(
+            f"cannot start from {source}: it is a {there} with other parts than this run's: use {' '.join(flags)}"
+        )
     taken = take_over(model, network.model, source)
     if network.packed:
         refresh_statistics(model, _first_pictures(batches))
     return taken
+
+
+def other_parts(trained: TrainConfig, parts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The parts of the trained network that are not as in ``parts``.  Its weights may fit other parts, but they were
+    not trained for those, and learned slopes would be lost."""
+    for part, wanted in parts.items():
+        if trained.parts[part] != wanted:
+            yield part, trained.parts[part]
 
 
 def _first_pictures(batches: Batches) -> Iterator[Tensor]:
