@@ -124,3 +124,14 @@ def test_a_closure_is_called_once() -> None:
 
     assert optimizer.step(closure) == calls[0]
     assert len(calls) == 1
+
+
+def test_a_scheduler_of_learning_rates_takes_a_pair() -> None:
+    model, optimizer, schedule = built()
+    schedule.step(0)
+    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4)
+    before = optimizer.both[1].param_groups[0]["lr"]
+    nn.functional.cross_entropy(model(X), Y).backward()
+    optimizer.step()
+    rates.step()
+    assert 0 < optimizer.both[1].param_groups[0]["lr"] < before

@@ -201,3 +201,9 @@ def test_options_are_judged_as_ever_where_the_import_is_there(tmp_path: Path) ->
     import_file(written(tmp_path / "mine.py", METHOD.format("own")))
     with pytest.raises(RbnnError, match="'colour'"):
         TrainConfig(method="own", options={"colour": 1}, imports=["mine.py"])
+
+
+def test_a_file_whose_name_is_no_module_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "my.method.py", METHOD.format("own"))
+    with pytest.raises(ConfigError, match=r"has no dots; rename the file to my_method\.py$"):
+        import_file(path)

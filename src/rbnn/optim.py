@@ -30,7 +30,8 @@ class Bop(Optimizer):
     def __init__(self, params: Iterable[Any], threshold: float = 1e-8, gamma: float = 1e-4) -> None:
         if threshold < 0 or not 0 < gamma <= 1:
             raise ConfigError(f"Bop expects threshold ≥ 0 and 0 < gamma ≤ 1, got {threshold} and {gamma}")
-        super().__init__(params, {"threshold": threshold, "gamma": gamma})
+        # Schedulers of learning rates need one, which has no effect here.
+        super().__init__(params, {"lr": 0.0, "threshold": threshold, "gamma": gamma})
         with torch.no_grad():
             for group in self.param_groups:
                 for w in group["params"]:

@@ -36,6 +36,9 @@ def import_file(path: Path) -> None:
     if not real.is_file():
         raise ConfigError(f"cannot import {path}: the file does not exist")
     name = real.stem
+    if "." in name:
+        better = f"{name.replace('.', '_')}.py"
+        raise ConfigError(f"cannot import {path}: the name of a module has no dots; rename the file to {better}")
     spec = importlib.util.spec_from_file_location(name, real)
     if spec is None or spec.loader is None:
         raise ConfigError(f"cannot import {path}: expected a Python file named NAME.py")

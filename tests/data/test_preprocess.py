@@ -225,3 +225,10 @@ def test_a_colour_picture_for_a_grey_network() -> None:
     assert preprocess.picture(saved(Image.fromarray(ramp(40, 60)), "PNG"), 8, 1).shape == (8, 8, 1)
     with pytest.raises(ConfigError, match="1 or 3 channels, got 4"):
         preprocess.picture(saved(Image.fromarray(ramp()), "PNG"), 8, 4)
+
+
+def test_32_bit_grey_in_memory_is_not_taken_for_16_bits() -> None:
+    grey = Image.fromarray(np.full((4, 4), 200, np.int32))
+    assert (preprocess.whole_picture(grey, 3) == 200).all()
+    with pytest.raises(DataError, match="expected values from 0 to 255, got 51200 to 51200"):
+        preprocess.whole_picture(Image.fromarray(np.full((4, 4), 51200, np.int32)), 3)

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from packed_networks import small_network
 from PIL import Image
+from torch import nn
 
 import rbnn
 from rbnn import data
@@ -180,3 +182,34 @@ def test_vectors_and_signals_are_not_pictures(tmp_path: Path) -> None:
     np.testing.assert_allclose(session.predict(vectors[0].numpy()).probabilities, wanted[0], rtol=1e-4)
     with pytest.raises(InputError, match="takes one vector of 13 numbers in float32 at a time, not images"):
         session.predict(Image.new("RGB", (8, 8)))
+
+
+class Ending(nn.Module):
+    """Averages each channel, and ends as told."""
+
+    def __init__(self, end: nn.Module, outputs: int = 3) -> None:
+        super().__init__()
+        self.head, self.end = nn.Linear(3, outputs), end
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.end(self.head(x.mean((2, 3))))
+
+
+@pytest.mark.parametrize("name", ["softmax", "shaped", "log_softmax", "sigmoid", "none"])
+def test_a_network_that_ends_in_probabilities_keeps_them(name: str, tmp_path: Path) -> None:
+    ends = {"softmax": nn.Softmax(1), "log_softmax": nn.LogSoftmax(1), "sigmoid": nn.Sigmoid(), "none": nn.Identity()}
+    ends["shaped"] = nn.Sequential(nn.Unflatten(1, (3, 1, 1)), nn.Softmax(1))
+    model = Ending(ends[name]).eval()
+    rbnn.export(model, tmp_path / "net.rbnn", torch.randn(2, 3, 8, 8), 0.0, 1.0)
+    image = np.random.default_rng(0).random((3, 8, 8), np.float32)
+    predicted = Session(tmp_path / "net.rbnn").predict(image)
+    with torch.no_grad():
+        logits = Ending.forward(model, torch.from_numpy(image)[None]).flatten(1).double()
+    wanted = logits if name in ("softmax", "shaped", "sigmoid") else logits.softmax(1)
+    np.testing.assert_allclose(predicted.probabilities, wanted[0], atol=1e-6)
+
+
+def test_one_number_is_no_class(tmp_path: Path) -> None:
+    rbnn.export(Ending(nn.Identity(), 1).eval(), tmp_path / "net.rbnn", torch.randn(2, 3, 8, 8), 0.0, 1.0)
+    with pytest.raises(ConfigError, match="returns one number, not a score for each class: call the session"):
+        Session(tmp_path / "net.rbnn").predict(np.zeros((8, 8, 3), np.uint8))

@@ -128,7 +128,8 @@ def test_csv_values_are_the_log_s(both: tuple[Page, Path], rbnn_run: Path, xnor_
             assert [float(row[key]) for row in rows] == [entry[key] for entry in log]
     for figure, key in (("alpha", "alpha"), ("epoch_flips", "epoch_flips"), ("angle_over_training", "angle")):
         rows = rows_of(figure)
-        expected = [figures[key] for entry in log for figures in entry["layers"].values()]
+        shown = log[1:] if key == "epoch_flips" else log  # the first rotation changes half of the signs
+        expected = [figures[key] for entry in shown for figures in entry["layers"].values()]
         assert [float(row[key]) for row in rows] == expected
     for row, entry in zip(rows_of("epochs"), log, strict=True):
         assert all(float(row[key]) == entry[key] for key in ("lr", "loss", "test_loss", "top1", "top5"))

@@ -1,5 +1,6 @@
 """The rows of the paper's tables, and that they are compared on equal footing."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from rbnn.methods import method_options
 from rbnn.models import create_model
 from rbnn.nn import binary_layers
 from rbnn.reproduce.plan import Budget, Run, make_budget, plan
+from rbnn.reproduce.summary import budget_sentence, summarise
 from rbnn.reproduce.tables import TABLES, PaperTable, find_table
 from rbnn.training import checkpoint
 from rbnn.training.batches import Batches
+from rbnn.training.config import TrainConfig
 from rbnn.training.contract import InputContract
 
 every_table = pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
@@ -175,3 +178,24 @@ def test_names_are_unknown_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match=r"did you mean 'B\+T\+R\+A'"):
         find_table("ablation").chosen(("T+R+A",))
     assert [row.name for row in find_table("ablation").chosen(("B+T", "B"))] == ["B", "B+T"]
+
+
+def test_a_recipe_does_not_change_the_networks_of_a_table() -> None:
+    table = find_table("ablation")
+    budget = Budget(2, 64, 1, "digits", 0, 1437)
+    recipe = TrainConfig(width=2.0, activation="prelu", shortcut="pool-conv", image_size=16, lr=0.3, average=0.9)
+    for run in plan(table, (0,), budget, {}, replace(recipe, start_from=Path("a")), out="o"):
+        assert run.config.parts == TrainConfig().parts
+        assert (run.config.start_from, run.config.image_size) == (None, 0)
+        assert (run.config.lr, run.config.average) == (0.3, 0.9)
+    with pytest.raises(ConfigError, match="compares accuracies on the test set: remove validation from the recipe"):
+        plan(table, (0,), budget, {}, TrainConfig(validation=300), out="o")
+
+
+def test_a_summary_says_what_is_unusual_about_the_training(tmp_path: Path) -> None:
+    table, budget = find_table("ablation"), Budget(2, 64, 1, "digits", 0, 1437)
+    taught = TrainConfig(average=0.9, teacher=Path("runs/float"))
+    for recipe, also in ((taught, ", average 0.9, teacher runs/float"), (None, "")):
+        runs = plan(table, (0,), budget, {}, recipe, out=tmp_path)
+        said = budget_sentence(summarise(table, budget, runs, {}, list(table.rows)))
+        assert f" epochs of warm-up{also}; seeds" in said

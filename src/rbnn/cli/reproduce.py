@@ -59,8 +59,9 @@ class Reproduce:
     options: Annotated[dict[str, Any], KEY_VALUE] = field(default_factory=dict)
     """Options of all RBNN rows, as KEY=VALUE, such as rotation=layer (`rbnn methods rbnn` lists them)."""
     recipe: str = ""
-    """Name or file of a recipe that sets rates, decay, warm-up, batch size and the like for all rows. Its network,
-    method, options, data and epochs are ignored. The default is the setup of the published runs."""
+    """Name or file of a recipe that sets rates, decay, warm-up, batch size and the like for all rows. Its network and
+    the parts of it, method, options, data, epochs and start are ignored. The default is the setup of the published
+    runs."""
     workers: int = 2
     """Processes per run that decode image files (image-folder only)."""
     device: str = "auto"

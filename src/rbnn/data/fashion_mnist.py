@@ -108,5 +108,8 @@ def obtain(directory: Path) -> Obtained:
                 f"fashion-mnist could not be downloaded ({error}): put {', '.join(MD5)} into {folder}, "
                 "or install the Debian package dataset-fashion-mnist"
             ) from error
+    if folder != DEBIAN:  # Debian packs the files itself
+        for name, md5 in MD5.items():
+            _files.verify(folder / name, "md5", md5)
     train, test = (read(folder, split, PICTURES[split]) for split in PREFIX)
     return Obtained("fashion-mnist", folder, how, len(train), len(test), train.classes)

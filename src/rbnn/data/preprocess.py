@@ -72,7 +72,7 @@ def _is_empty(source: Source) -> bool:
 
 
 def _rgb(picture: Image.Image, file_format: str | None) -> Image.Image:
-    if picture.mode == "F" or (picture.mode == "I" and file_format == "TIFF"):
+    if picture.mode == "F" or (picture.mode == "I" and file_format not in ("PNG", "PPM")):
         picture = Image.fromarray(_without_a_white(np.asarray(picture)))
     elif picture.mode.startswith("I"):  # 16-bit grey: Pillow would clip it to 255
         picture = Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8))

@@ -49,7 +49,7 @@ class Prediction:
     classes: tuple[str, ...]
     """Names of the classes; ``class 0`` and so on if the file has none."""
     probabilities: NDArray[np.float64]
-    """One probability per class; they add up to 1."""
+    """One probability per class.  They add up to 1, except those of a network that ends in a sigmoid."""
 
     def top(self, count: int = 5) -> list[Ranked]:
         """The most likely classes; ties are in the order of the classes."""
@@ -100,11 +100,12 @@ def attempts(
     _classifies(graph, called, BY_CALLING)
     classes = graph.input.classes or tuple(f"class {i}" for i in range(graph.buffers[graph.outputs[0]].shape[2]))
     height, width, channels = graph.buffers[graph.input.buffer].shape
+    ready = _probabilities(graph)
     at_once = preprocess.at_once(AT_ONCE, max(height, width), channels)
     for first in range(0, len(pictures), at_once):
         read = [_values_or_error(graph, each, called) for each in pictures[first : first + at_once]]
         images = [each for each in read if not isinstance(each, DataError)]
-        predicted = _classes(only_array(answer(np.stack(images))), classes, called) if images else iter(())
+        predicted = _classes(only_array(answer(np.stack(images))), classes, called, ready) if images else iter(())
         for each in read:
             yield each if isinstance(each, DataError) else next(predicted)
 
@@ -116,12 +117,25 @@ def _values_or_error(graph: Graph, source: Picture, called: str) -> NDArray[np.f
         return error
 
 
-def _classes(outputs: NDArray[np.float32], classes: tuple[str, ...], called: str) -> Iterator[Prediction]:
-    logits = outputs.reshape(len(outputs), -1).astype(np.float64)
-    if not np.isfinite(logits).all():
+def _probabilities(graph: Graph) -> bool:
+    """Whether the network itself ends in a softmax or sigmoid."""
+    writers = {buffer: operation for operation in graph.operations for buffer in operation.outputs.values()}
+    last = writers[graph.outputs[0]]
+    while last.kind == "reshape" and last.inputs["x"] in writers:
+        last = writers[last.inputs["x"]]
+    activation = last.attributes.get("activation") or [""]
+    return (last.kind == "softmax" and not last.attributes.get("log")) or activation[0] == "sigmoid"
+
+
+def _classes(outputs: NDArray[np.float32], classes: tuple[str, ...], called: str, ready: bool) -> Iterator[Prediction]:
+    """``ready`` says that the outputs are probabilities; otherwise they are logits."""
+    values = outputs.reshape(len(outputs), -1).astype(np.float64)
+    if not np.isfinite(values).all():
         raise InputError(f"the outputs of {called} are not finite: its values overflow for these images")
-    weights = np.exp(logits - logits.max(1, keepdims=True))
-    for row in weights / weights.sum(1, keepdims=True):
+    if not ready:
+        weights = np.exp(values - values.max(1, keepdims=True))
+        values = weights / weights.sum(1, keepdims=True)
+    for row in values:
         yield Prediction(classes, row)
 
 
@@ -236,6 +250,8 @@ def _classifies(graph: Graph, called: object, instead: str) -> None:
         raise ConfigError(f"{called} has {count} outputs, so it does not classify images: {instead}")
     if graph.buffers[graph.outputs[0]].shape[:2] != (1, 1):
         raise ConfigError(f"{called} returns a map, not classes: {instead}")
+    if graph.buffers[graph.outputs[0]].shape[2] == 1:
+        raise ConfigError(f"{called} returns one number, not a score for each class: {instead}")
 
 
 def normalisation(graph: Graph, called: object) -> tuple[tuple[float, ...], tuple[float, ...]]:

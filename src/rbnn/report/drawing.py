@@ -145,4 +145,4 @@ def inline(made: Drawing, key: str, label: str) -> str:
     width = float(re.search(r'viewBox="0 0 ([\d.]+)', text).group(1))  # type: ignore[union-attr]
     label = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     opening = f'<svg role="img" aria-label="{label}" style="max-width:{width * 1.6:.0f}px"'
-    return re.sub(r'^<svg( (?:width|height)="[^"]*")*', opening, text)
+    return re.sub(r'^<svg( (?:width|height)="[^"]*")*', lambda _: opening, text)

@@ -119,6 +119,7 @@ def spread(runs: Sequence[Analysed], key: str, number: str, title: str, unit: st
         (each.name, entry["epoch"] + 1, layer, figures[number])
         for each, _ in series
         for entry in each.run.epochs
+        if entry["epoch"] + 1 >= first
         for layer, figures in entry["layers"].items()
         if number in figures
     ]

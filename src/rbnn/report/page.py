@@ -112,7 +112,7 @@ def write_page(report: Report, path: Path) -> None:
         overall=findings(report.runs, report.times),
         own=[(each, findings_of(each)) for each in report.runs],
         missing=[sentence for each in report.runs for sentence in each.run.missing()],
-        same_network=len({(each.run.config.model, each.run.config.data) for each in report.runs}) == 1,
+        same_network=len({(each.run.config.network, each.run.config.data) for each in report.runs}) == 1,
         shown=SHOWN,
         claims=checked,
         claimed={run for run, _ in checked},

@@ -30,7 +30,7 @@ class Run:
 
     def _facts(self) -> dict[str, str]:
         facts = {
-            "network": f"{self.config.model} {self.config.method} on {self.config.data}, seed {self.config.seed}",
+            "network": f"{self.config.network} {self.config.method} on {self.config.data}, seed {self.config.seed}",
             "epochs": f"{len(self.epochs)} of {self.config.epochs}",
         }
         if self.epochs:

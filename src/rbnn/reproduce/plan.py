@@ -111,10 +111,15 @@ def plan(
     **circumstances: Any,
 ) -> list[Run]:
     """The runs of all rows, seed by seed, so that the table of one seed is complete first.  ``more`` are options of all
-    RBNN rows.  ``recipe`` says how all rows are trained; the default is the setup of the published runs.
+    RBNN rows.  ``recipe`` says how all rows are trained; the default is the setup of the published runs.  The rows have
+    the parts and the start of the published networks.
     ``circumstances`` say where it is computed: out, data_dir, workers, device."""
     check_method("rbnn", more)
     check_options(more)
+    if recipe and recipe.validation:
+        raise ConfigError("a table compares accuracies on the test set: remove validation from the recipe")
+    published = TrainConfig(warmup=table.warmup)
+    trained = replace(recipe or published, **published.parts, start_from=None, image_size=0)
     out = Path(circumstances.pop("out"))
     runs = []
     for seed in seeds:
@@ -123,7 +128,7 @@ def plan(
             options = row.all_options(more, defaults)
             changed = {key: value for key, value in options.items() if value != defaults[key]}
             config = replace(
-                recipe or TrainConfig(warmup=table.warmup),
+                trained,
                 model=row.model,
                 method=row.method,
                 options=options,

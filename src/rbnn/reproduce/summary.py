@@ -7,6 +7,7 @@ from typing import Any
 from rbnn import __version__
 from rbnn.reproduce.plan import Budget, Run
 from rbnn.reproduce.tables import TABLES, PaperTable, Row
+from rbnn.training.config import CIRCUMSTANCES, TrainConfig, as_table
 from rbnn.training.optimizer import warmup_epochs
 
 NOTHING = "–"
@@ -41,7 +42,7 @@ def summarise(
         )
     config = runs[0].config
     training = {key: getattr(config, key) for key in ("lr", "binary_lr", "momentum", "weight_decay", "decay")}
-    training["warmup_epochs"] = warmup_epochs(config)
+    training |= {"warmup_epochs": warmup_epochs(config), "also": _unusual(config)}
     return {
         "table": table.name,
         "title": table.title,
@@ -50,6 +51,14 @@ def summarise(
         "rbnn": __version__,
         "rows": rows,
     }
+
+
+def _unusual(config: TrainConfig) -> dict[str, Any]:
+    """What else differs from an ordinary run, such as a teacher."""
+    default, own = as_table(TrainConfig()), as_table(config)
+    told = {"model", "method", "options", "data", "epochs", "batch_size", "accumulate", "limit", "seed", "lr"}
+    told |= {"binary_lr", "momentum", "weight_decay", "decay", "warmup", *CIRCUMSTANCES}
+    return {key: value for key, value in own.items() if key not in told and value != default.get(key)}
 
 
 def _spread(values: list[float]) -> dict[str, Any] | None:
@@ -69,9 +78,10 @@ def budget_sentence(summary: dict[str, Any]) -> str:
     same = budget["epochs"] == summary["published_epochs"]
     whose = "the published runs" if summary["table"] in TABLES else "the table"
     published = "" if same else f" ({whose}: {summary['published_epochs']})"
+    also = "".join(f", {key} {value}" for key, value in budget["also"].items())
     return (
         f"{epochs} of {budget['images']:,} images of {budget['data']}{published}, batch {budget['batch_size']}, SGD, "
-        f"lr {budget['lr']:g}{faster}, cosine to 0 after {budget['warmup_epochs']:g} epochs of warm-up; "
+        f"lr {budget['lr']:g}{faster}, cosine to 0 after {budget['warmup_epochs']:g} epochs of warm-up{also}; "
         f"seeds: {said}. Every row has the same budget, data order and initial weights."
     )
 

@@ -25,9 +25,9 @@ RATES = ("lr", "binary_lr", "momentum", "weight_decay", "binary_decay", "gradien
 CHOICES = ("augment", "activation", "shortcut", "decay", "precision", "batch_norm")
 COUNTS = ("seed", "limit", "validation", "image_size", "workers", "threads")
 MOST_THREADS = 1024
+"""More than any machine has.  OpenMP crashes on numbers that are typing errors."""
 BEYOND = 2**63
 """Numbers of a configuration are smaller.  A file may contain integers that no float can hold."""
-"""More than any machine has.  OpenMP crashes on numbers that are typing errors."""
 
 
 def _options_from_words(words: list[str]) -> dict[str, Any]:
@@ -204,6 +204,12 @@ class TrainConfig:
             raise ConfigError(
                 f"batch_size {self.batch_size} cannot be split into {self.accumulate} equal micro-batches"
             )
+
+    @property
+    def network(self) -> str:
+        """The network and its parts that are not as published, such as ``resnet20-bireal, width 1.5``."""
+        default = TrainConfig().parts
+        return ", ".join([self.model, *(f"{part} {own}" for part, own in self.parts.items() if own != default[part])])
 
     @property
     def parts(self) -> dict[str, Any]:
