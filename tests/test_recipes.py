@@ -134,4 +134,4 @@ def test_the_recipe_of_the_accurate_network() -> None:
     assert {part: getattr(config, part) for part in card.parts} == card.parts
     for key in ("binary_lr", *card.parts, *config.options):
         assert re.search(rf"^{key} = \S+  # \w+", path.read_text(encoding="utf-8"), re.MULTILINE), key
-    assert f"{card.packed_top1:.2f} %" in comment(path)
+    assert f"({card.packed_top1:.2f} after the last epoch" in comment(path)

@@ -137,14 +137,19 @@ def test_methods(rbnn: Rbnn) -> None:
 
 def test_a_method_says_where_our_recipes_leave_its_paper(rbnn: Rbnn) -> None:
     (row,) = json.loads(rbnn("methods", "rbnn", "--json").out)
-    found = {each["recipe"]: each for each in row["in_our_recipes"]}
-    assert set(found) == {"cifar10-resnet20-bireal-rbnn-cpu", "digits"}
-    assert all((each["option"], each["value"]) == ("rotate_until", 0.0) for each in found.values())
+    found = {(each["recipe"], each["option"]): each for each in row["in_our_recipes"]}
+    short, wide = "cifar10-resnet20-bireal-rbnn-cpu", "cifar10-resnet20-bireal-rbnn-wide"
+    assert {key: each["value"] for key, each in found.items()} == {
+        (short, "rotate_until"): 0.0,
+        ("digits", "rotate_until"): 0.0,
+        (wide, "rotate_until"): 0.0,
+        (wide, "t_max"): 0.5,
+    }
     answer = rbnn("methods", "rbnn")
     assert (answer.code, answer.err) == (0, "")
     said = " ".join(answer.out.split())
     assert "Rotate the weights towards their signs" in said
-    assert f"digits: rotate_until = 0.0: {found['digits']['reason']}" in said
+    assert f"digits: rotate_until = 0.0: {found['digits', 'rotate_until']['reason']}" in said
     for each in (each for name in method_names() for each in json.loads(rbnn("methods", name, "--json").out)):
         assert all(len(there["reason"]) > 10 for there in each["in_our_recipes"])
     assert "did you mean 'rbnn'" in rbnn("methods", "rbn").err
