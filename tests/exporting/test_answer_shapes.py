@@ -84,7 +84,7 @@ def test_a_classifier_that_ends_in_a_map_of_one_pixel_still_classifies(tmp_path:
     torch.manual_seed(0)
     path = tmp_path / "net.rbnn"
     model = Ending(nn.Conv2d(3, 4, 3), pooled)
-    rbnn.export(model, path, torch.randn(2, 3, 8, 8), mean=0.5, std=0.25, classes="abcd")
+    rbnn.export(model, path, torch.randn(2, 3, 8, 8), mean=0.5, std=0.25, classes=list("abcd"))
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8))
     prediction = rbnn.Session(path).predict(picture)
     assert prediction.probabilities.shape == (4,)
