@@ -142,7 +142,7 @@ def run(options: TrainConfig) -> None:
 
     hints = {name: getattr(options, name) for name in ("method", "options", "activation", "shortcut", "width")}
     watch = Watch()
-    if options.resume and FIRST and not any((options.directory / each).exists() for each in (LAST, PREVIOUS)):
+    if options.resume and FIRST and not any(os.path.lexists(options.directory / each) for each in (LAST, PREVIOUS)):
         say(f"rbnn: {options.directory} contains no checkpoint to resume from: the run starts from scratch")
     try:
         with watch.bars:
