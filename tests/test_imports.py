@@ -16,8 +16,8 @@ ROOT = Path(rbnn.__file__).parent
 LEAVES = {"errors", "files", "text", "notebook", "plugins", "_core"}
 TORCH_SIDE = [
     "functional",
-    ("methods", "padding"),
-    "own_weights",
+    ("methods", "own_forward"),
+    ("padding", "own_weights"),
     "nn",
     "neighbours",
     ("convert", "schedule", "optim"),

@@ -17,7 +17,7 @@ public:
     FloatFlags(const FloatFlags&) = delete;
 
     bool overflowed() const { return (read() & kAll) != 0; }
-    void clear() { write(before_ & ~kAll); }
+    void clear() { write(before_ & ~kAll); }  // forgets what was raised since
 
 private:
 #if defined(__x86_64__)

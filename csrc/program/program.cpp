@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kLargestArena = std::size_t{1} << 32;
 constexpr std::size_t kOperation = 1 << 17;  // roughly the number of values that a small operation works on
-constexpr std::chrono::milliseconds kRound(100);  // images that take longer are not shared out at once
+constexpr std::chrono::milliseconds kLongRound(100);  // a round of images that takes longer does not grow
 
 std::vector<Buffer> check_buffers(std::vector<Buffer> buffers) {
     std::size_t values = 0;
@@ -251,11 +251,11 @@ Outcome Program::run_all(const Images& images, std::size_t count, const std::vec
         using Clock = std::chrono::steady_clock;
         for (std::size_t first = 0, round = 8 * together; first < count && go_on();) {
             const Clock::time_point begun = Clock::now();
-            const std::size_t images_now = std::min(count - first, round);
-            parallel_for(images_now, 1, static_cast<int>(together),
+            const std::size_t some = std::min(count - first, round);
+            parallel_for(some, 1, static_cast<int>(together),
                          [&](std::size_t begin, std::size_t end) { body(first + begin, first + end); });
-            first += images_now;
-            if (Clock::now() - begun < kRound) round *= 2;
+            first += some;
+            if (Clock::now() - begun < kLongRound) round *= 2;
         }
     }
     return call.stopped() ? Outcome::interrupted : outcome.load();

@@ -105,7 +105,7 @@ def binarize_(
         last = {name: "feeds an output" for name in near.before_outputs() if name in layers} | last
     report = Conversion()
     if keep is not None:
-        keep = [keep] if isinstance(keep, str) else list(keep) if isinstance(keep, Iterable) else [keep]
+        keep = list(keep) if isinstance(keep, Iterable) and not isinstance(keep, str) else [keep]
         if wrong := [each for each in keep if not isinstance(each, str)]:
             raise ConfigError(f"keep takes names or patterns of layers, got {quoted(wrong[0])}")
     report.kept = last | first if keep is None else _matching(keep, layers)

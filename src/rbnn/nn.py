@@ -25,7 +25,7 @@ from rbnn.functional import (
     whole,
 )
 from rbnn.methods import Method, create_method
-from rbnn.padding import forward_of
+from rbnn.own_forward import forward_of
 
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 """Where torch keeps the hooks of a module; there is no public API for it."""

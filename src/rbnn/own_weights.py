@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from rbnn.padding import try_forward
+from rbnn.own_forward import try_forward
 
 
 class _Convolutions(TorchFunctionMode):

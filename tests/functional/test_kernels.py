@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import rbnn
@@ -68,9 +68,7 @@ def test_an_operator_keeps_what_it_promises(call: str) -> None:
     """Shapes, memory order and gradients pass torch's own check of operators."""
     operator, arguments = CALLS[call]
     utilities = ("test_schema", "test_autograd_registration", "test_faketensor")
-    assert torch.library.opcheck(operator.overload, arguments, test_utils=utilities) == dict.fromkeys(
-        utilities, "SUCCESS"
-    )
+    assert library.opcheck(operator.overload, arguments, test_utils=utilities) == dict.fromkeys(utilities, "SUCCESS")
 
 
 def network(name: str) -> nn.Module:

@@ -107,6 +107,23 @@ def test_names_are_no_markup(both: tuple[Page, Path], rbnn_run: Path) -> None:
     assert "<b>" not in both[0].source
 
 
+def test_a_name_is_no_pattern(page: Callable[..., Page], xnor_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / r"runs\digits\g<0>"
+    shutil.copytree(xnor_run, run)
+    assert run.name in page(run).text
+
+
+def test_networks_of_other_widths_are_told_apart(page: Callable[..., Page], xnor_run: Path, tmp_path: Path) -> None:
+    assert "Network resnet20-bireal, data digits." in page(xnor_run).text
+    (tmp_path / "wide").mkdir()
+    for name in ("log.jsonl", "config.toml"):
+        text = (xnor_run / name).read_text(encoding="utf-8")
+        (tmp_path / "wide" / name).write_text(text.replace("width = 1.0", "width = 1.5"), encoding="utf-8")
+    found = page(xnor_run, tmp_path / "wide").text
+    assert "Network resnet20-bireal, data digits." not in found
+    assert "resnet20-bireal, width 1.5" in found
+
+
 def test_figures_come_as_svg_png_and_csv(both: tuple[Page, Path]) -> None:
     made = {path.name for path in both[1].iterdir()}
     drawn = {f"{key}.{suffix}" for key in FIGURES | {"gradient_3"} for suffix in ("svg", "png", "csv")}

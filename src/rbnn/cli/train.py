@@ -140,7 +140,7 @@ def run(options: TrainConfig) -> None:
         refuse_packed(options.teacher, "name the run directory or checkpoint that it was exported from")
     from rbnn.importing.network import open_network
 
-    hints = {name: getattr(options, name) for name in ("method", "options", "activation", "shortcut", "width")}
+    hints = {"method": options.method, "options": options.options} | options.parts
     watch = Watch()
     if options.resume and FIRST and not any(os.path.lexists(options.directory / each) for each in (LAST, PREVIOUS)):
         say(f"rbnn: {options.directory} contains no checkpoint to resume from: the run starts from scratch")

@@ -1,7 +1,7 @@
 """From torch to a packed file: trace, lower, fuse, compare with torch, write."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,10 +105,10 @@ def packed(
     free_size: bool = False,
 ) -> Packed:
     """Do everything that ``export`` does, except writing the file."""
-    mean, std = (_numbers(*each) for each in (("mean", mean), ("std", std)))
-    classes = () if classes is None else classes
-    if isinstance(classes, str) or not isinstance(classes, Sequence):
+    mean, std = _numbers("mean", mean), _numbers("std", std)
+    if isinstance(classes, str) or not isinstance(classes, Iterable | None):
         raise ExportError(f"classes must be a list of names, got {quoted(classes)}")
+    classes = [] if classes is None else list(classes)
     if bool(len(mean)) != bool(len(std)):
         here, missing = ("mean", "std") if len(mean) else ("std", "mean")
         raise ExportError(f"mean and std go together: got {here} without {missing}")

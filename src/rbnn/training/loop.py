@@ -129,8 +129,9 @@ class _Run:
         if before is not None:
             taken = start(self.model, config, before, self.contract, self.batches)
             continued = taken.continued
-            for sentence in filter(None, (taken.head, *taken.notices)) if those.first else ():
-                progress.notice(sentence)
+            if those.first:
+                for sentence in filter(None, (taken.head, *taken.notices)):
+                    progress.notice(sentence)
         if those.first and not resuming:
             for sentence in before_training(self.model):
                 progress.notice(sentence)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
 Pair = tuple[int, int]
@@ -12,7 +12,7 @@ Four = tuple[Tensor, Tensor, Tensor, Tensor]
 Five = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 Function = Callable[..., Any]
 
-_library = torch.library.Library("rbnn", "DEF")  # type: ignore[no-untyped-call]
+_rbnn = library.Library("rbnn", "DEF")  # type: ignore[no-untyped-call]
 
 
 class Operator:
@@ -34,15 +34,15 @@ _IN_A_SCHEMA = {Tensor: "Tensor", Tensor | None: "Tensor?", Pair: "int[2]", bool
 
 def operator(shapes: Function) -> Callable[[Function], Operator]:
     """Register a function as the operator with its name and with a schema from its annotations.  ``shapes`` returns
-    empty results.  (``torch.library.infer_schema`` is not in every torch, and does not support pairs.)"""
+    empty results.  (torch's ``infer_schema`` is not in every version, and does not support pairs.)"""
 
     def register(function: Function) -> Operator:
         name, types = function.__name__.lstrip("_"), get_type_hints(function)
         results = ", ".join("Tensor" for _ in get_args(types.pop("return")) or (Tensor,))
         parameters = ", ".join(f"{_IN_A_SCHEMA[type]} {parameter}" for parameter, type in types.items())
-        _library.define(f"{name}({parameters}) -> ({results})")  # type: ignore[no-untyped-call]
-        _library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(f"rbnn::{name}", shapes, lib=_library)
+        _rbnn.define(f"{name}({parameters}) -> ({results})")  # type: ignore[no-untyped-call]
+        _rbnn.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+        library.register_fake(f"rbnn::{name}", shapes, lib=_rbnn)
         return Operator(name, function)
 
     return register
@@ -62,4 +62,4 @@ def differentiable(operator: Operator, keep: Function, backward: Function) -> No
 
     members = {"forward": staticmethod(forward), "backward": staticmethod(once_differentiable(backward))}
     operator.with_gradient = type("Node", (torch.autograd.Function,), members).apply  # type: ignore[attr-defined]
-    torch.library.register_autograd(operator.overload, backward, setup_context=setup, lib=_library)
+    library.register_autograd(operator.overload, backward, setup_context=setup, lib=_rbnn)
