@@ -115,6 +115,12 @@ def test_models(rbnn: Rbnn) -> None:
         assert name in table.out
 
 
+def test_names_of_pretrained_networks_are_whole(rbnn: Rbnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    table = rbnn("models", "--pretrained").out
+    assert all(f" {each['name']} " in table for each in json.loads(rbnn("models", "--pretrained", "--json").out))
+
+
 def test_pretrained_sizes_are_in_kilobytes(rbnn: Rbnn) -> None:
     table = rbnn("models", "--pretrained").out
     assert " kB " in table

@@ -69,7 +69,7 @@ def _pretrained(as_json: bool) -> None:
     from dataclasses import asdict
 
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from rbnn.packed import pretrained
 
@@ -78,8 +78,9 @@ def _pretrained(as_json: bool) -> None:
     if as_json:
         print(json.dumps([{"name": n, "bytes": sizes[n], **asdict(card)} for n, card in cards.items()], indent=2))
         return
-    table = Table("name", "what it is", "top-1 %", "kB", "epochs")
-    for name, card in cards.items():
-        size = f"{sizes[name] / 1000:,.1f}"
-        table.add_row(name, card.summary, f"{card.packed_top1:.2f}", size, str(card.epochs))
+    name = Column("name", no_wrap=True, min_width=max(map(len, cards)))  # people type it
+    table = Table(name, "what it is", "top-1 %", "kB", "epochs")
+    for each, card in cards.items():
+        size = f"{sizes[each] / 1000:,.1f}"
+        table.add_row(each, card.summary, f"{card.packed_top1:.2f}", size, str(card.epochs))
     Console().print(table)
