@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from answers import SMALL, Rbnn
 
 from rbnn.cli.train import parse
